@@ -1,0 +1,1 @@
+"""Tests, and what they are made with."""

@@ -1,0 +1,1 @@
+"""Vendor-shaped torch installations for machines without the vendor's hardware."""

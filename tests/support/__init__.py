@@ -1,0 +1,1 @@
+"""What tests share: tiny ELF files, wheels made from dicts."""
