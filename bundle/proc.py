@@ -5,26 +5,36 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from bundle.errors import ToolError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from bundle.ui import Reporter
 
 TAIL_LINES = 60
+GRACE_SECONDS = 10
 
 
 def _explain(argv: Sequence[str], returncode: int, output: str) -> str:
-    if returncode < 0:
-        ending = f"was killed by {signal.Signals(-returncode).name}"
-    else:
-        ending = f"exited with {returncode}"
+    ending = f"was killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exited with {returncode}"
     tail = "\n".join("  " + line for line in output.splitlines()[-TAIL_LINES:])
     return f"{argv[0]} {ending}: {' '.join(argv)}\n{tail}".rstrip()
+
+
+def _stop(child: subprocess.Popen[str]) -> None:
+    """End the child and all its children, politely first."""
+    with suppress(ProcessLookupError):
+        os.killpg(child.pid, signal.SIGTERM)
+        with suppress(subprocess.TimeoutExpired):
+            child.wait(timeout=GRACE_SECONDS)
+        # Whatever of the group is left after the child itself ended is orphaned otherwise.
+        os.killpg(child.pid, signal.SIGKILL)
+    child.wait()
 
 
 def run(
@@ -34,9 +44,11 @@ def run(
     env: Mapping[str, str] | None = None,
     cwd: Path | None = None,
     check: bool = True,
-    live: bool = False,
+    on_line: Callable[[str], None] | None = None,
 ) -> subprocess.CompletedProcess[str]:
-    """Run a program, capture what it says (or pass it on when `live`), and stop it if we are stopped.
+    """Run a program, capture stdout and stderr together, and stop it if we are stopped.
+
+    `on_line` is handed each line as it comes. A return code below zero is the signal that killed the program.
 
     Raises:
         ToolError: the program is missing, or exited non-zero while `check`; its last lines are quoted.
@@ -44,26 +56,33 @@ def run(
     words = [str(word) for word in argv]
     if ui is not None:
         ui.command(words)
-    pipe = None if live else subprocess.PIPE
     try:
-        # A process group of its own, so that an interrupt reaches the children of the child as well.
+        # A process group of its own, so that an interrupt can be passed on to the children of the child as well.
         child = subprocess.Popen(
             words,
-            stdout=pipe,
-            stderr=None if live else subprocess.STDOUT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
             env=env,
             cwd=cwd,
-            text=True,
+            encoding="utf-8",
+            errors="replace",
             start_new_session=True,
         )
     except OSError as err:
         raise ToolError(f"{words[0]} could not be started: {err.strerror or err}") from err
+    lines = []
     try:
-        output, _ = child.communicate()
-    except BaseException:
-        os.killpg(child.pid, signal.SIGTERM)
+        assert child.stdout is not None  # noqa: S101 - stdout is a pipe, see above
+        for line in child.stdout:
+            lines.append(line)
+            if on_line is not None:
+                on_line(line.rstrip("\n"))
         child.wait()
+    except BaseException:
+        _stop(child)
         raise
+    output = "".join(lines)
     if check and child.returncode:
-        raise ToolError(_explain(words, child.returncode, output or ""))
-    return subprocess.CompletedProcess(words, child.returncode, output or "", "")
+        raise ToolError(_explain(words, child.returncode, output))
+    return subprocess.CompletedProcess(words, child.returncode, output, "")

@@ -12,6 +12,8 @@ from typing import IO, TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+PROGRESS_SECONDS = 30
+
 
 def wants_colour(stream: IO[str], environ: Mapping[str, str]) -> bool:
     """Colour on a terminal only; NO_COLOR and FORCE_COLOR are obeyed, NO_COLOR first."""
@@ -28,6 +30,7 @@ class Reporter:
     out: IO[str] = field(default_factory=lambda: sys.stdout)
     verbose: bool = False
     colour: bool | None = None
+    _last_progress: float = field(default_factory=time.monotonic)
 
     def __post_init__(self) -> None:
         if self.colour is None:
@@ -37,7 +40,7 @@ class Reporter:
         return f"\x1b[{code}m{text}\x1b[0m" if self.colour else text
 
     def _write(self, text: str) -> None:
-        self.err.write(text + "\n")
+        self.err.write(("\r\x1b[K" if self.err.isatty() else "") + text + "\n")
         self.err.flush()
 
     @contextmanager
@@ -51,6 +54,15 @@ class Reporter:
             self._write(self._paint(f"bundle: {title} failed after {time.monotonic() - start:.1f} s", "31"))
             raise
         self._write(f"bundle: {title} done in {time.monotonic() - start:.1f} s")
+
+    def progress(self, text: str) -> None:
+        """Show one passing line: rewritten in place on a terminal, printed under -v, else at most once in 30 s."""
+        if self.err.isatty() and not self.verbose:
+            self.err.write("\r\x1b[K" + text[:100])
+            self.err.flush()
+        elif self.verbose or time.monotonic() - self._last_progress > PROGRESS_SECONDS:
+            self._last_progress = time.monotonic()
+            self._write(f"  {text}")
 
     def notice(self, text: str) -> None:
         """Something the user may want to know."""

@@ -1,0 +1,150 @@
+"""`python -m bundle`: arguments to a request, a request to a stage, and every refusal to its exit code."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import signal
+import sys
+import traceback
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bundle import commands
+from bundle.backends import BACKENDS, CoreSource, describe_choices
+from bundle.errors import BundleError, UnknownBackendError
+from bundle.pipeline import Request
+from bundle.ui import Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from types import FrameType
+
+INTERRUPTED = 130
+TERMINATED = 143
+BUG = 70
+
+
+class _Terminated(BaseException):
+    """SIGTERM, as an exception, so that running programs are stopped and partial output is left to the next run."""
+
+
+def _backend(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--backend", required=True, metavar="NAME", help=f"one of {', '.join(BACKENDS)}")
+    parser.add_argument("--forged", action="store_true", help="use a vendor-shaped torch made from stock torch")
+
+
+def _inputs(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--vendor-torch", type=Path, metavar="DIR", help="the vendor's torch package or its lib folder")
+    parser.add_argument("--vendor-version", metavar="V", help="version of a vendor torch that has no version.py")
+    parser.add_argument("--sdk-root", type=Path, metavar="DIR", help="root of the vendor's SDK on this machine")
+    parser.add_argument("--target-sdk-root", type=Path, metavar="DIR", help="root of the SDK on the target machines")
+    parser.add_argument("--core", choices=[core.value for core in CoreSource], help="override where the core comes from")
+
+
+def _label(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--label", help="local version label; empty for none (default: the backend's)")
+
+
+def _json(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--json", action="store_true", help="machine-readable output")
+
+
+def _tests(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--wheel", type=Path, metavar="FILE", help="the wheel to verify (default: the one in dist/)")
+    parser.add_argument("--workers", type=int, default=0, metavar="N", help="test processes (default: one per CPU, 8 at most)")
+    parser.add_argument("pytest_arguments", nargs="*", help="handed to pytest, after --")
+
+
+def _audited(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("wheel", type=Path, help="path of a wheel")
+
+
+COMMANDS = {
+    "compile": (commands.compile_command, "compile the plugin: a thin wheel", (_backend,)),
+    "plan": (commands.plan_command, "show what the bundle stage would do", (_backend, _inputs, _json)),
+    "bundle": (commands.bundle_command, "collect the vendor's libraries", (_backend, _inputs)),
+    "repack": (commands.repack_command, "join thin wheel and bundle", (_backend, _label)),
+    "wheel": (commands.wheel_command, "compile, bundle, repack and audit", (_backend, _inputs, _label)),
+    "audit": (commands.audit_command, "check a finished wheel", (_audited, _json)),
+    "verify": (commands.verify_command, "install the wheel beside stock torch and test it", (_backend, _tests, _json)),
+    "forge": (commands.forge_command, "make a vendor-shaped torch from stock torch", (_backend,)),
+    "report": (commands.report_command, "show the table of all verifications", ()),
+    "clean": (commands.clean_command, "remove a backend's build folders", (_backend,)),
+    "docs": (commands.docs_command, "write the generated parts of docs/", ()),
+}
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="bundle", description="Build self-contained torch_fl wheels.")
+    subparsers = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (run, title, parts) in COMMANDS.items():
+        sub = subparsers.add_parser(name, help=title, description=title)
+        sub.set_defaults(run=run)
+        for part in parts:
+            part(sub)
+        sub.add_argument("-v", "--verbose", action="store_true", help="echo every command that is run")
+        sub.add_argument("--traceback", action="store_true", help="show the traceback of a refusal")
+    return parser
+
+
+def _request(arguments: argparse.Namespace, environ: dict[str, str]) -> Request | None:
+    given = vars(arguments)
+    if "backend" not in given:
+        return None
+    if given["backend"] not in BACKENDS:
+        raise UnknownBackendError(f"unknown backend {given['backend']!r}; there are\n{describe_choices()}")
+    label = given.get("label")
+    core = given.get("core")
+    return Request(
+        backend=BACKENDS[given["backend"]],
+        forged=given["forged"],
+        vendor_torch=given.get("vendor_torch"),
+        vendor_version=given.get("vendor_version") or environ.get("TORCH_FL_VENDOR_TORCH_VERSION") or None,
+        sdk_root=given.get("sdk_root"),
+        target_sdk_root=given.get("target_sdk_root"),
+        core=CoreSource(core) if core else None,
+        label=environ.get("FLAGOS_WHEEL_LOCAL") if label is None else label,
+        wheel=given.get("wheel"),
+        workers=given.get("workers", 0),
+        pytest_arguments=tuple(given.get("pytest_arguments", ())),
+    )
+
+
+@contextmanager
+def _sigterm_raises() -> Iterator[None]:
+    def stop(_number: int, _frame: FrameType | None) -> None:
+        raise _Terminated
+
+    before = signal.signal(signal.SIGTERM, stop)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code (bundle/errors.py lists them)."""
+    arguments = _parser().parse_args(argv)
+    ui = Reporter(verbose=arguments.verbose)
+    environ = dict(os.environ)
+    try:
+        with _sigterm_raises():
+            code: int = arguments.run(commands.Call(arguments, _request(arguments, environ), environ, ui))
+    except BundleError as err:
+        if arguments.traceback:
+            traceback.print_exc(file=sys.stderr)
+        ui.error(str(err), hint=err.hint)
+        return err.exit_code
+    except KeyboardInterrupt:
+        ui.error("interrupted", hint="run the same command again; unfinished output is made anew")
+        return INTERRUPTED
+    except _Terminated:
+        ui.error("terminated", hint="run the same command again; unfinished output is made anew")
+        return TERMINATED
+    except Exception:  # the outermost frame: whatever arrives here is a bug, and is shown whole
+        traceback.print_exc(file=sys.stderr)
+        ui.error("unexpected error, a bug in this tool", hint=BundleError.hint)
+        return BUG
+    return code

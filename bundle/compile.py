@@ -1,0 +1,145 @@
+"""The compile stage: sources and stock torch's headers in, a thin wheel out (`build/<backend>/compile/*.whl`)."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bundle.backends import BACKENDS, build_environment
+from bundle.errors import RefusedError, ToolError, UsageError
+from bundle.interpreters import create_environment, environment_python, pip_install, without_leaks
+from bundle.proc import run
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from bundle.backends import Backend
+    from bundle.stock import StockTorch
+    from bundle.ui import Reporter
+    from bundle.workspace import Workspace
+
+JOB_VARIABLES = ("FLAGOS_BUILD_JOBS", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL")
+_PROGRESS = re.compile(r"\s*(\[\d+/\d+\].*)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CompileInputs:
+    """What one compile reads; `sdk_root` only tells a backend apart that shares its ACCELERATOR value."""
+
+    backend: Backend
+    stock: StockTorch
+    workspace: Workspace
+    sdk_root: Path | None = None
+
+
+def build_jobs(environ: Mapping[str, str]) -> int:
+    """Return how many compilers may run at once: the first of JOB_VARIABLES that is set, else the CPUs we may use.
+
+    Raises:
+        UsageError: a value that is not a whole number of at least 1.
+    """
+    for variable in JOB_VARIABLES:
+        text = environ.get(variable, "")
+        if not text:
+            continue
+        if not text.isdigit() or int(text) < 1:
+            raise UsageError(f"{variable}={text!r}; expected a whole number of at least 1")
+        return int(text)
+    return len(os.sched_getaffinity(0))
+
+
+def compile_variables(backend: Backend, environ: Mapping[str, str], *, sdk_root: Path | None) -> dict[str, str]:
+    """Return the environment of a compile: the caller's, with every variable that selects a backend set or removed."""
+    result = without_leaks(environ)
+    for other in BACKENDS.values():
+        for name, _ in build_environment(other):
+            result.pop(name, None)
+        if other.told_by_sdk:
+            for name in other.sdk_variables:
+                result.pop(name, None)
+    result.pop("METAX_KERNEL", None)
+    result.update(build_environment(backend))
+    if backend.told_by_sdk:
+        result[backend.sdk_variables[0]] = str(sdk_root or backend.sdk_defaults[0])
+    result["CMAKE_BUILD_PARALLEL_LEVEL"] = str(build_jobs(environ))
+    return result
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def build_python(stock: StockTorch, workspace: Workspace, environ: Mapping[str, str], ui: Reporter) -> Path:
+    """Return the interpreter of an environment with stock torch and the compile group, made on first use.
+
+    The environment is reused while its requirements stay the same; an unfinished one is made anew.
+    """
+    project = workspace.repository / "pyproject.toml"
+    wanted = f"{stock.requirement} {stock.index} {hashlib.sha256(project.read_bytes()).hexdigest()}"
+    folder = workspace.environments / f"cp{stock.python.replace('.', '')}-torch{stock.version}"
+    ready = folder / ".ready"
+    with _locked(workspace.environments):
+        if ready.is_file() and ready.read_text() == wanted:
+            return environment_python(folder)
+        with ui.step(f"environment with {stock.requirement} for Python {stock.python}"):
+            python = create_environment(folder, stock.python, environ, ui)
+            pip_install(python, stock.pip_arguments(), environ, ui)
+            pip_install(python, ["--group", f"{project}:compile"], environ, ui)
+        ready.write_text(wanted)
+    return python
+
+
+def compile_stage(inputs: CompileInputs, environ: Mapping[str, str], ui: Reporter) -> Path:
+    """Compile the plugin for one backend and return the thin wheel, which appears by rename.
+
+    Raises:
+        ToolError: the compiler or CMake failed; their last lines are quoted.
+        RefusedError: the build gave no wheel, or more than one.
+    """
+    workspace = inputs.workspace
+    python = build_python(inputs.stock, workspace, environ, ui)
+    staging = workspace.build / "compile.partial"
+    shutil.rmtree(staging, ignore_errors=True)
+    staging.mkdir(parents=True)
+    tree = workspace.build / "cmake" / f"cp{inputs.stock.python.replace('.', '')}-torch{inputs.stock.version}"
+    variables = compile_variables(inputs.backend, environ, sdk_root=inputs.sdk_root)
+    variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    command: list[str | Path] = [
+        python,
+        "-m",
+        "pip",
+        "wheel",
+        workspace.repository,
+        "--no-deps",
+        "--no-build-isolation",
+        "--verbose",
+    ]
+    command += ["--wheel-dir", staging, "--config-settings", f"build-dir={tree}"]
+
+    def show(line: str) -> None:
+        if match := _PROGRESS.match(line):
+            ui.progress(match.group(1))
+
+    with ui.step(f"{inputs.backend.name}: compile against {inputs.stock.requirement}"):
+        try:
+            run(command, ui=ui, env=variables, on_line=show)
+        except ToolError as err:
+            err.hint = f"the compiler's own words are above; the build tree is {tree}"
+            raise
+    wheels = list(staging.glob("*.whl"))
+    if len(wheels) != 1:
+        raise RefusedError(f"{inputs.backend.name}: compile gave {len(wheels)} wheels in {staging}, expected one")
+    shutil.rmtree(workspace.compiled, ignore_errors=True)
+    staging.rename(workspace.compiled)
+    return workspace.compiled / wheels[0].name

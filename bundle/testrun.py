@@ -1,0 +1,104 @@
+"""Judging a run of the integration suite: every collected test must be accounted for, and a dead worker names its test.
+
+The suite's own plugin (tests/integration/reporting.py) writes the report; its schema is documented there.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from bundle.errors import MalformedError, NothingBundledError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+    from bundle.backends import KnownAbort
+
+SCHEMA = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class SuiteReport:
+    """What the plugin wrote: collected ids, and each id's outcome and detail."""
+
+    collected: tuple[str, ...]
+    outcomes: Mapping[str, str]
+    details: Mapping[str, str]
+    environment: Mapping[str, object]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """The judged run. `problems` is empty exactly if the run is good; `known` are aborts the backend lists."""
+
+    collected: int
+    passed: int
+    failed: int
+    known: int
+    aborted: int
+    skipped: int
+    problems: tuple[str, ...]
+
+
+def read_report(path: Path) -> SuiteReport:
+    """Read the plugin's report.
+
+    Raises:
+        NothingBundledError: there is none, so pytest did not get as far as running tests.
+        MalformedError: the file is not such a report.
+    """
+    if not path.is_file():
+        raise NothingBundledError(f"the test run left no report at {path}", stage="verify", backend="NAME")
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+        if data["schema"] != SCHEMA:
+            raise MalformedError(f"{path}: schema {data['schema']!r}, expected {SCHEMA}")
+        return SuiteReport(
+            collected=tuple(data["collected"]),
+            outcomes={test: entry["outcome"] for test, entry in data["outcomes"].items()},
+            details={test: entry.get("detail", "") for test, entry in data["outcomes"].items()},
+            environment=data["environment"],
+        )
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        raise MalformedError(f"{path}: not a test report: {err!r}") from err
+
+
+def _first_line(text: str) -> str:
+    lines = [line for line in text.splitlines() if line.strip()]
+    return f": {lines[-1].strip()[:200]}" if lines else ""
+
+
+def judge(report: SuiteReport, known_aborts: tuple[KnownAbort, ...]) -> Verdict:
+    """Compare collected and reported tests, and hold aborts against the backend's list.
+
+    A known abort that no longer happens is a problem too: the list must not outlive the vendor's fault.
+    """
+    known = {entry.test for entry in known_aborts}
+    counts: Counter[str] = Counter()
+    problems = []
+    for test in report.collected:
+        outcome = report.outcomes.get(test, "missing")
+        if outcome == "aborted" and test in known:
+            outcome = "known"
+        elif test in known and outcome == "passed":
+            problems.append(f"{test}: listed as a known abort, but it passed; take it off the backend's list")
+        elif outcome not in {"passed", "skipped"}:
+            problems.append(f"{test}: {outcome}{_first_line(report.details.get(test, ''))}")
+        counts[outcome] += 1
+    strangers = sorted(set(report.outcomes) - set(report.collected))
+    problems += [f"{test}: reported but never collected" for test in strangers]
+    if not report.collected:
+        problems.append("no test was collected")
+    return Verdict(
+        collected=len(report.collected),
+        passed=counts["passed"],
+        failed=counts["failed"] + counts["error"] + counts["missing"],
+        known=counts["known"],
+        aborted=counts["aborted"],
+        skipped=counts["skipped"],
+        problems=tuple(problems),
+    )

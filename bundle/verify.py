@@ -1,0 +1,203 @@
+"""Verification: a fresh environment, stock torch, the wheel, and the integration suite run from a temporary folder.
+
+Nothing of the caller's shell reaches in: PYTHONPATH, LD_* and the repository are out of reach. Where a vendor was
+forged, its SDK's driver folders stand in LD_LIBRARY_PATH, as a sourced SDK script would put them, and the result says so.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from bundle.audit import audit
+from bundle.errors import InputNotFoundError
+from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
+from bundle.manifest import BUNDLE_FILE, read_manifest
+from bundle.testrun import Verdict, judge, read_report
+from bundle.verify_checks import (
+    Facts,
+    Installed,
+    check_libraries,
+    check_origins,
+    measure_accuracy,
+    probe,
+    run_suite,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from bundle.backends import Backend
+    from bundle.stock import StockTorch
+    from bundle.ui import Reporter
+    from bundle.workspace import Workspace
+
+SCHEMA = 1
+HEADER = ("backend", "wheel", "MB", "files", "devices", "passed", "failed", "known", "aborted", "skipped", "verdict")
+FOREIGN_PREFIXES = ("FLAGOS_", "TORCH", "PYTORCH", "PYTHON", "LD_", "PYTEST_")
+FOREIGN = ("ACCELERATOR", "FLAGGEMS_KERNEL", "GEMS_VENDOR", "METAX_KERNEL")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyInputs:
+    """What one verification reads. `driver_dirs` go on LD_LIBRARY_PATH; `find_links` is a folder of local wheels."""
+
+    backend: Backend
+    stock: StockTorch
+    workspace: Workspace
+    wheel: Path
+    driver_dirs: tuple[Path, ...] = ()
+    find_links: Path | None = None
+    workers: int = 2
+    pytest_arguments: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """The result; its fields are the keys of `reports/verify-<backend>.json`. Sizes in bytes."""
+
+    backend: str
+    forged: bool
+    wheel: str
+    wheel_bytes: int
+    bundle_files: int
+    devices: int
+    torch: str
+    strategy: str
+    collected: int
+    passed: int
+    failed: int
+    known: int
+    aborted: int
+    skipped: int
+    accuracy: dict[str, float]
+    problems: tuple[str, ...]
+    schema: int = SCHEMA
+
+    def row(self) -> tuple[str, ...]:
+        """Return the table row for `HEADER`."""
+        numbers = (self.devices, self.passed, self.failed, self.known, self.aborted, self.skipped)
+        name = f"{self.backend} (forged)" if self.forged else self.backend
+        size = f"{self.wheel_bytes / 1e6:.1f}"
+        verdict = "failed" if self.problems else "ok"
+        return (name, self.wheel, size, str(self.bundle_files), *map(str, numbers), verdict)
+
+
+def latest_wheel(workspace: Workspace, backend: Backend) -> Path:
+    """Return this backend's wheel in the dist folder.
+
+    Raises:
+        InputNotFoundError: none, or several, of them.
+    """
+    label = ".".join(part for part in (backend.label, "forged" if workspace.forged else "") if part)
+    pattern = f"torch_fl-*+{label}*-cp*.whl" if label else "torch_fl-*-cp*.whl"
+    found = [path for path in sorted(workspace.dist.glob(pattern)) if label or "+" not in path.name]
+    if len(found) != 1:
+        error = InputNotFoundError(
+            f"{backend.name}: {len(found)} wheels in {workspace.dist} fit {pattern}, expected one"
+        )
+        error.hint = f"run `inv wheel --backend {backend.name}` first, or name the wheel with --wheel"
+        raise error
+    return found[0]
+
+
+def clean_environment(environ: Mapping[str, str], inputs: VerifyInputs) -> dict[str, str]:
+    """Return the environment that the installed wheel runs in: the caller's devices stay, its paths do not."""
+    kept = {
+        key: value
+        for key, value in environ.items()
+        if key not in (*LEAKS, *FOREIGN) and not key.startswith(FOREIGN_PREFIXES)
+    }
+    # Workers that each start a full thread pool are slower than one.
+    threads = str(max(1, len(os.sched_getaffinity(0)) // inputs.workers))
+    kept.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONDONTWRITEBYTECODE="1")
+    if inputs.driver_dirs:
+        kept["LD_LIBRARY_PATH"] = os.pathsep.join(map(str, inputs.driver_dirs))
+    return kept
+
+
+def _install(inputs: VerifyInputs, folder: Path, environ: Mapping[str, str], ui: Reporter) -> Installed:
+    name, stock = inputs.backend.name, inputs.stock
+    project = inputs.workspace.repository / "pyproject.toml"
+    python = create_environment(folder / "env", stock.python, environ, ui)
+    with ui.step(f"{name}: install {stock.requirement} and the test tools"):
+        pip_install(python, stock.pip_arguments(), environ, ui)
+        pip_install(python, ["--group", f"{project}:verify"], environ, ui)
+    with ui.step(f"{name}: install {inputs.wheel.name}"):
+        links = ("--find-links", str(inputs.find_links)) if inputs.find_links else ()
+        pip_install(python, [*links, inputs.wheel], environ, ui)
+    package = package_folder(python, "torch_fl")
+    return Installed(
+        python=python,
+        package=package,
+        manifest=read_manifest(package / BUNDLE_FILE),
+        environ=clean_environment(environ, inputs),
+        folder=folder,
+    )
+
+
+def _static_problems(inputs: VerifyInputs, installed: Installed, ui: Reporter) -> tuple[Facts, list[str]]:
+    name = inputs.backend.name
+    with ui.step(f"{name}: audit the wheel, ldd, import"):
+        forbidden = (str(inputs.workspace.repository), str(installed.folder))
+        problems = [f"audit: {finding}" for finding in audit(inputs.wheel, forbidden=forbidden).findings]
+        problems += check_libraries(installed)
+        facts = probe(installed)
+        problems += check_origins(facts, installed)
+    if not facts.devices:
+        ui.warning(f"{name}: no device answers on this machine; only the tests that need none are run")
+    return facts, problems
+
+
+def _run_tests(inputs: VerifyInputs, installed: Installed, *, devices: int, ui: Reporter) -> Verdict:
+    suite = inputs.workspace.repository / "tests" / "integration"
+    arguments = [*(() if devices else ("--no-device",)), *inputs.pytest_arguments]
+    with ui.step(f"{inputs.backend.name}: integration suite, {inputs.workers} workers"):
+        report = run_suite(installed, suite, arguments, workers=inputs.workers, ui=ui)
+    return judge(read_report(report), inputs.backend.known_aborts if devices else ())
+
+
+def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter) -> Verification:
+    """Verify one wheel. A finding is part of the result; only a check that could not run raises.
+
+    Raises:
+        ToolError: the environment could not be made, or the import failed.
+        RefusedError: pytest left no report.
+    """
+    with tempfile.TemporaryDirectory(prefix=f"torch_fl-verify-{inputs.backend.name}-") as scratch:
+        installed = _install(inputs, Path(scratch).resolve(), environ, ui)
+        facts, problems = _static_problems(inputs, installed, ui)
+        verdict = _run_tests(inputs, installed, devices=facts.devices, ui=ui)
+        accuracy: dict[str, float] = {}
+        if facts.devices:
+            accuracy, inaccurate = measure_accuracy(installed, mm_tolerance=inputs.backend.mm_tolerance)
+            problems += inaccurate
+    problems += verdict.problems
+    counts = {key: value for key, value in asdict(verdict).items() if key != "problems"}
+    return Verification(
+        backend=inputs.backend.name,
+        forged=installed.manifest.forged,
+        wheel=inputs.wheel.name,
+        wheel_bytes=inputs.wheel.stat().st_size,
+        bundle_files=len(installed.manifest.files),
+        devices=facts.devices,
+        torch=facts.torch,
+        strategy=facts.strategy,
+        accuracy=accuracy,
+        problems=tuple(problems),
+        **counts,
+    )
+
+
+def write_report(result: Verification, workspace: Workspace) -> Path:
+    """Write `reports/verify-<backend>.json` and return its path."""
+    workspace.reports.mkdir(parents=True, exist_ok=True)
+    path = workspace.reports / f"verify-{result.backend}.json"
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path

@@ -1,0 +1,103 @@
+"""Sessions: everything that needs an environment. `nox -l` lists them; README.md says which to start with."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import nox
+
+# nox does not put the noxfile's folder on sys.path when it is started as a program.
+sys.path.insert(0, str(Path(__file__).parent))
+
+from bundle.backends import BACKENDS, Backend  # noqa: E402 - needs the line above
+
+nox.needs_version = ">=2025.2.9"
+nox.options.sessions = ["lint", "typecheck"]
+nox.options.reuse_venv = "yes"
+nox.options.error_on_missing_interpreters = True
+
+PROJECT = nox.project.load_toml("pyproject.toml")
+
+
+def install(session: nox.Session, *groups: str) -> None:
+    """Install dependency groups of pyproject.toml, and nothing of the project itself."""
+    session.install(*nox.project.dependency_groups(PROJECT, *groups))
+
+
+def wheel_session(backend: Backend) -> None:
+    """Register `wheel-<backend>`."""
+
+    @nox.session(name=f"wheel-{backend.name}", tags=["wheel"])
+    def wheel(session: nox.Session) -> None:
+        install(session, "bundle")
+        session.run("python", "-m", "bundle", "wheel", "--backend", backend.name, *session.posargs)
+
+    wheel.__doc__ = f"Self-contained {backend.title} wheel: compile, bundle, repack, audit (-- --forged without hardware)."
+
+
+def verify_session(backend: Backend) -> None:
+    """Register `verify-<backend>`."""
+
+    @nox.session(name=f"verify-{backend.name}", tags=["verify"])
+    def verify(session: nox.Session) -> None:
+        install(session, "bundle")
+        session.run("python", "-m", "bundle", "verify", "--backend", backend.name, *session.posargs)
+
+    verify.__doc__ = f"The {backend.title} wheel in a fresh environment with stock torch: the integration suite, from /tmp."
+
+
+for _backend in BACKENDS.values():
+    wheel_session(_backend)
+    verify_session(_backend)
+
+
+@nox.session
+def demo(session: nox.Session) -> None:
+    """All four wheels, built and verified against forged vendors; ends with the table."""
+    install(session, "bundle")
+    for name in BACKENDS:
+        session.run("python", "-m", "bundle", "wheel", "--backend", name, "--forged", *session.posargs)
+        # 1 means findings: the table below shows them, and fails.
+        session.run("python", "-m", "bundle", "verify", "--backend", name, "--forged", success_codes=[0, 1])
+    session.run("python", "-m", "bundle", "report")
+
+
+@nox.session
+def tests(session: nox.Session) -> None:
+    """Unit and end-to-end tests (-- arguments go to pytest)."""
+    install(session, "tests")
+    session.run("python", "-m", "pytest", *session.posargs)
+
+
+@nox.session
+def lint(session: nox.Session) -> None:
+    """Ruff, clang-format and codespell over everything, without changing anything."""
+    install(session, "lint")
+    session.run("ruff", "check", ".")
+    session.run("ruff", "format", "--check", ".")
+    sources = [str(path) for suffix in ("h", "c", "cpp") for path in Path().glob(f"t*/**/*.{suffix}")]
+    session.run("clang-format", "--dry-run", "--Werror", *sources)
+    session.run("codespell")
+
+
+@nox.session
+def typecheck(session: nox.Session) -> None:
+    """Mypy, strict, over everything."""
+    install(session, "typecheck")
+    session.run("mypy")
+
+
+@nox.session
+def docs(session: nox.Session) -> None:
+    """Write the generated parts of docs/ anew."""
+    install(session, "bundle")
+    session.run("python", "-m", "bundle", "docs")
+
+
+@nox.session
+def bench(session: nox.Session) -> None:
+    """Benchmarks that need no device, as ratios (-- names of scripts in benchmarks/)."""
+    install(session, "bundle")
+    for name in session.posargs or ["repack"]:
+        session.run("python", f"benchmarks/{name}.py")
