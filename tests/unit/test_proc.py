@@ -1,0 +1,76 @@
+"""Running programs: what they said is kept, and nothing is left behind."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from bundle.errors import ToolError
+from bundle.proc import run
+
+REPOSITORY = Path(__file__).parents[2]
+
+
+def test_output_must_be_kept_in_order_and_handed_on_by_line():
+    seen: list[str] = []
+    done = run([sys.executable, "-c", "print('one'); print('two')"], on_line=seen.append)
+    assert done.stdout == "one\ntwo\n"
+    assert seen == ["one", "two"]
+
+
+def test_failure_must_quote_the_program():
+    with pytest.raises(ToolError) as caught:
+        run([sys.executable, "-c", "import sys; print('the cause'); sys.exit(3)"])
+    assert "exited with 3" in str(caught.value)
+    assert str(caught.value).endswith("\n  the cause")
+    assert caught.value.exit_code == 7
+
+
+def test_signal_must_be_named():
+    with pytest.raises(ToolError, match="was killed by SIGABRT"):
+        run([sys.executable, "-c", "import os; os.abort()"])
+
+
+def test_missing_program_must_be_named():
+    with pytest.raises(ToolError, match="no-such-program could not be started: No such file or directory"):
+        run(["no-such-program"])
+
+
+def _alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+    except FileNotFoundError:
+        return False
+    return state != "Z"
+
+
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, id="SIGINT"), pytest.param(signal.SIGTERM, id="SIGTERM")]
+)
+def test_stopped_tool_must_leave_no_children(tmp_path, number):
+    pids = tmp_path / "pids"
+    shell = f"sleep 60 & echo $! $$ > {pids}.new; mv {pids}.new {pids}; wait"
+    program = f"""
+import sys
+from bundle import cli, commands
+from bundle.proc import run
+def sleeper(call):
+    run(["sh", "-c", {shell!r}])
+cli.COMMANDS["report"] = (sleeper, "sleep", ())
+sys.exit(cli.main(["report"]))
+"""
+    tool = subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, stderr=subprocess.PIPE, text=True)
+    while not pids.exists():
+        assert tool.poll() is None, tool.communicate()[1]
+        time.sleep(0.01)
+    os.kill(tool.pid, number)
+    _, said = tool.communicate(timeout=30)
+    assert tool.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+    assert "run the same command again" in said
+    assert not any(_alive(int(pid)) for pid in pids.read_text().split())
