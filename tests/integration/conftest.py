@@ -187,6 +187,20 @@ def agree(device: torch.device) -> Callable[..., Any]:
 
 
 @pytest.fixture
+def integers() -> Callable[..., torch.Tensor]:
+    """`integers(*shape, dtype=float32)`: small whole numbers on the CPU.
+
+    Their products and sums are exact in every precision, TF32 included, so that matrix products can be compared exactly
+    on every backend.
+    """
+
+    def make(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
+        return torch.randint(-3, 4, shape).to(dtype)
+
+    return make
+
+
+@pytest.fixture
 def python(tmp_path: Path) -> Callable[..., subprocess.CompletedProcess[str]]:
     """`python(program)`: run a program in a new interpreter, in an empty folder, and return what became of it."""
 
