@@ -1,1 +1,74 @@
-"""The device flagos."""
+"""The PyTorch device `flagos`, on whatever accelerator this wheel was built for.
+
+`import torch_fl` comes before the first `import torch`: it loads the bundled vendor libraries, and stock torch then
+runs on them. docs/runtime.md tells the order, the errors and the variables.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from torch_fl._info import BundleInfo, describe, version_of
+from torch_fl._manifest import VENDOR_CORE, read_build_record, read_manifest
+from torch_fl._maps import mapped_libraries
+from torch_fl._once import once
+from torch_fl._origin import check_origins
+from torch_fl._plan import choose_strategy, plan_preload
+from torch_fl._preflight import ProcessState, check_files, check_process, check_stock, check_target
+from torch_fl._preload import Preloaded, already_loaded, preload
+from torch_fl._stock import locate_stock
+from torch_fl._version import restore_version_fields
+
+if TYPE_CHECKING:
+    from collections.abc import MutableMapping
+
+    from torch_fl._manifest import Manifest
+    from torch_fl._stock import StockTorch
+
+# Not resolved: where an installer links files from a cache, $ORIGIN must stay the directory in site-packages.
+_PACKAGE = Path(__file__).absolute().parent
+
+
+def _start(environ: MutableMapping[str, str]) -> tuple[BundleInfo, str]:
+    build = read_build_record(_PACKAGE)
+    manifest = read_manifest(_PACKAGE, build)
+    record = manifest or build
+    check_target(record)
+    stock = locate_stock(expected=record.torch)
+    check_stock(stock, record)
+    strategy = choose_strategy(environ, manifest)
+    preloaded = Preloaded(loaded=())
+    if manifest is None:
+        import_module("torch")
+    else:
+        preloaded = _run_on_bundle(manifest, stock, environ)
+    import_module("torch_fl.flagos")._register()  # noqa: SLF001 - its door for this module alone
+    return describe(build, manifest, strategy, preloaded), version_of(build, manifest)
+
+
+def _run_on_bundle(manifest: Manifest, stock: StockTorch, environ: MutableMapping[str, str]) -> Preloaded:
+    bundle = _PACKAGE / manifest.bundle_dir
+    check_files(manifest, bundle)
+    plan = plan_preload(manifest, bundle, stock, environ)
+    state = check_process(plan, manifest.core, mapped_libraries(), torch_imported="torch" in sys.modules)
+    preloaded = preload(plan) if state is ProcessState.FRESH else already_loaded(plan)
+    torch = import_module("torch")
+    check_origins(plan.origins, mapped_libraries())
+    if manifest.core == VENDOR_CORE:
+        restore_version_fields(torch.version, manifest.version_fields, environ)
+    environ.setdefault("GEMS_VENDOR", manifest.gems_vendor)
+    return preloaded
+
+
+def bundle() -> BundleInfo:
+    """Return what this process runs on: backend, core, files, and what was left out for want of a driver."""
+    return _INFO
+
+
+_INFO, __version__ = once(lambda: _start(os.environ))
+
+__all__ = ["BundleInfo", "__version__", "bundle", "mapped_libraries"]

@@ -1,0 +1,161 @@
+"""A site-packages folder with a torch and a torch_fl made of tiny shared objects, to run the real runtime in.
+
+The loader, the mapping of files and the refusals are the real ones; only the code inside the libraries is missing.
+Importing this module also lets tests import `torch_fl._x` without starting the plugin.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import platform
+import subprocess
+import sys
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from tests.support.tiny_elf import ElfSpec
+
+SOURCE = Path(__file__).parents[2] / "torch_fl"
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
+MACHINE = platform.machine()
+TORCH = "2.10.0"
+
+if "torch_fl" not in sys.modules:
+    # The package without its __init__, which is the start of the plugin itself.
+    _package = ModuleType("torch_fl")
+    _package.__path__ = [str(SOURCE)]
+    sys.modules["torch_fl"] = _package
+
+CORE: dict[str, tuple[str, ...]] = {
+    "libc10.so": (),
+    "libtorch_cpu.so": ("libc10.so", "libgomp.so.1"),
+    "libtorch.so": ("libtorch_cpu.so",),
+    "libtorch_global_deps.so": ("libgomp.so.1",),
+    "libshm.so": ("libtorch_cpu.so", "libc10.so"),
+    "libtorch_python.so": ("libtorch.so", "libshm.so", "libtorch_cpu.so", "libc10.so"),
+}
+DEVICE: dict[str, tuple[str, ...]] = {
+    "libc10_cuda.so": ("libc10.so", "libdriver.so.5"),
+    "libtorch_cuda.so": ("libc10_cuda.so", "libtorch_cpu.so", "libc10.so"),
+}
+NVRTC: dict[str, tuple[str, ...]] = {"libcaffe2_nvrtc.so": ("libdrivercore.so.1",)}
+
+# What torch does: its own global_deps stub by path, into the global scope; then the extension that needs the rest.
+_TORCH_INIT = """
+import ctypes, pathlib
+_here = pathlib.Path(__file__).parent
+ctypes.CDLL(str(_here / "lib/libtorch_global_deps.so"), mode=ctypes.RTLD_GLOBAL)
+ctypes.CDLL(str(_here / "_C.so"))
+from torch import version
+__version__ = version.__version__
+"""
+_FLAGOS_INIT = """
+import sys
+def _register():
+    sys.modules["torch"].registered = getattr(sys.modules["torch"], "registered", 0) + 1
+"""
+
+
+@dataclass(kw_only=True)
+class FakeSite:
+    """Builds the folder piece by piece; `manifest` may be changed until `write_manifest`."""
+
+    root: Path
+    manifest: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def bundle(self) -> Path:
+        return self.root / "torch_fl/lib_fake"
+
+    @property
+    def torch_lib(self) -> Path:
+        return self.root / "torch/lib"
+
+    @property
+    def sdk(self) -> Path:
+        return self.root.parent / "sdk/lib"
+
+    def write_torch(self, version: str = f"{TORCH}+cpu") -> None:
+        """Stock torch, with a libgomp of its own."""
+        package = self.root / "torch"
+        package.mkdir(parents=True)
+        (package / "__init__.py").write_text(_TORCH_INIT)
+        fields = "\n".join(f"{name}: object = None" for name in ("cuda", "hip", "rocm"))
+        (package / "version.py").write_text(f"__version__ = {version!r}\n{fields}\n")
+        for name, needed in {**CORE, "libgomp.so.1": ()}.items():
+            self.library(self.torch_lib / name, needed=needed)
+        spec = ElfSpec(needed=("libtorch_python.so",), runpath="$ORIGIN:$ORIGIN/lib", machine=MACHINE)
+        spec.write(package / "_C.so")
+
+    def write_plugin(self, *, backend: str = "fake") -> None:
+        """The runtime's own sources beside a stand-in for the compiled device module, and `_build.json`."""
+        package = self.root / "torch_fl"
+        (package / "flagos").mkdir(parents=True)
+        for source in SOURCE.glob("*.py"):
+            (package / source.name).write_bytes(source.read_bytes())
+        (package / "flagos/__init__.py").write_text(_FLAGOS_INIT)
+        record = {
+            "schema": 1, "backend": backend, "accelerator": backend, "version": "0.1.0", "torch": TORCH,
+            "python": PYTHON, "machine": MACHINE, "bundle_dir": "lib_fake", "flaggems_python": False,
+            "runtime_prefix": "fake", "runtime_libraries": [],
+        }  # fmt: skip
+        (package / "_build.json").write_text(json.dumps(record))
+
+    def write_driver(self, *names: str, needed: tuple[str, ...] = ()) -> None:
+        """Libraries of the driver stack, in the SDK's directory."""
+        for name in names:
+            self.library(self.sdk / name, needed=needed)
+
+    def library(self, path: Path, *, needed: tuple[str, ...] = (), **more: Any) -> Path:
+        return ElfSpec(soname=path.name, needed=needed, machine=MACHINE, **{"runpath": "$ORIGIN", **more}).write(path)
+
+    def write_bundle(self, libraries: dict[str, tuple[str, ...]], *, core: str = "vendor", **more: Any) -> None:
+        """Bundle these libraries, in load order, and describe them; libcaffe2_nvrtc only where the driver is."""
+        runpath = f"$ORIGIN:{self.sdk}"
+        files = []
+        for name, needed in libraries.items():
+            data = self.library(self.bundle / name, needed=needed, runpath=runpath).read_bytes()
+            files.append(
+                {
+                    "name": name,
+                    "soname": name,
+                    "role": "core" if name in CORE else "device",
+                    "sha256": hashlib.sha256(data).hexdigest(),
+                    "size": len(data),
+                    "needed": list(needed),
+                    "runpath": runpath.split(":"),
+                }
+            )
+        self.manifest = {
+            "schema": 1, "backend": "fake", "title": "Fake", "core": core, "strategy": "preload",
+            "bundle_dir": "lib_fake", "torch": TORCH, "python": PYTHON, "machine": MACHINE, "label": "fk",
+            "forged": True, "vendor_torch": f"{TORCH}+fake1", "sdk_version": "7.1", "runtime_prefix": "fake",
+            "runtime_libraries": [], "gems_vendor": "fakevendor", "files": files,
+            "load": [{"name": name, "when": "driver" if name in NVRTC else "always"} for name in libraries],
+            "driver_sonames": ["libdriver*.so*"], "driver_dirs": [str(self.sdk)],
+            "version_fields": {"hip": "6.3.0", "rocm": "26.4"}, "requirements": [], **more,
+        }  # fmt: skip
+        self.write_manifest()
+
+    def write_manifest(self) -> None:
+        (self.root / "torch_fl/_bundle.json").write_text(json.dumps(self.manifest))
+
+    def run(self, code: str, *, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+        """Run a program with this folder in front, in an environment that holds nothing else."""
+        command = [sys.executable, "-c", code]
+        env = {"PYTHONPATH": str(self.root), "PATH": os.environ["PATH"], **(environ or {})}
+        return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=self.root.parent)
+
+
+def complete_site(root: Path, *, core: str = "vendor", driver: bool = True) -> FakeSite:
+    """A site in which `import torch_fl` works; without `driver`, the part that libcaffe2_nvrtc needs is absent."""
+    site = FakeSite(root=root / "site")
+    site.write_torch()
+    site.write_plugin()
+    site.write_driver("libdriver.so.5", *(["libdrivercore.so.1"] if driver else []))
+    site.write_bundle({**(CORE if core == "vendor" else {}), **DEVICE, **NVRTC}, core=core)
+    return site

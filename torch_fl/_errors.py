@@ -1,0 +1,148 @@
+"""Every refusal of `import torch_fl`, each with the next step.
+
+All are ImportError, so that code which treats the plugin as optional keeps working. The form is that of the build tool:
+who went wrong and how, what was found and expected, where; then a line `hint:` that names the next step.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+STOCK_INDEX = "https://download.pytorch.org/whl/cpu"
+
+
+class FlagosImportError(ImportError):
+    """Base of all refusals; `what` states the facts, `hint` the next step, and `str()` gives both."""
+
+    def __init__(self, what: str, *, hint: str) -> None:
+        self.what, self.hint = what, hint
+        super().__init__(f"{what}\nhint: {hint}", name="torch_fl")
+
+
+class MissingIdentityError(FlagosImportError):
+    """The package lacks `_build.json`: a source tree, or a wheel put together without the compile stage."""
+
+    def __init__(self, record: Path) -> None:
+        if (record.parent / "csrc").is_dir():
+            what = f"torch_fl was imported from its source tree {record.parent}, which is not built"
+            hint = "run from another directory, so that the installed wheel is found"
+        else:
+            what = f"torch_fl in {record.parent} has no {record.name}, so it does not know what it was built for"
+            hint = "the wheel is incomplete; rebuild it with `nox -s wheel-<backend>`, or reinstall it"
+        super().__init__(what, hint=hint)
+
+
+class MalformedRecordError(FlagosImportError):
+    """`_build.json` or `_bundle.json` cannot be read as what it should be."""
+
+    def __init__(self, record: Path, why: str) -> None:
+        super().__init__(f"{record}: {why}", hint="the wheel is damaged or of another version; reinstall torch_fl")
+
+
+class StrategyError(FlagosImportError):
+    """`FLAGOS_CORE` asks for something this version does not do."""
+
+    def __init__(self, asked: str, known: Iterable[str]) -> None:
+        choices = ", ".join(known)
+        super().__init__(
+            f"FLAGOS_CORE={asked!r} is not supported; this version of torch_fl knows: {choices}",
+            hint="unset FLAGOS_CORE, or set it to one of these",
+        )
+
+
+class TorchMissingError(FlagosImportError):
+    """No stock torch to put the bundle in front of, or only the remains of one."""
+
+    def __init__(self, found: str, *, expected: str) -> None:
+        super().__init__(
+            f"torch_fl needs stock torch {expected}, but {found}",
+            hint=f"pip install torch=={expected}+cpu --index-url {STOCK_INDEX}",
+        )
+
+
+class IncompatibleError(FlagosImportError):
+    """Python, machine or torch differ from what the wheel was built for."""
+
+
+class TorchMismatchError(IncompatibleError):
+    """Stock torch and the bundle's torch differ in base version; in one process they would corrupt memory."""
+
+    def __init__(self, *, found: str, expected: str, where: Path) -> None:
+        super().__init__(
+            f"torch_fl was built for torch {expected}, found torch {found} in {where}",
+            hint=f"pip install torch=={expected}+cpu --index-url {STOCK_INDEX}, or install torch_fl built for {found}",
+        )
+
+
+class ImportOrderError(FlagosImportError):
+    """Another torch core is in this process already; a second one would abort it."""
+
+    def __init__(self, evidence: str) -> None:
+        super().__init__(
+            f"torch_fl must be imported before torch: {evidence}",
+            hint="start a new process and put `import torch_fl` before the first `import torch`",
+        )
+
+
+class DamagedBundleError(FlagosImportError):
+    """Bundled files that are missing or are not the ones the manifest describes; all of them at once."""
+
+    def __init__(self, directory: Path, problems: Iterable[str]) -> None:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(
+            f"the bundle in {directory} differs from its manifest:\n{lines}",
+            hint="reinstall torch_fl: pip install --force-reinstall --no-deps <the wheel>",
+        )
+
+
+class DriverMissingError(FlagosImportError):
+    """Libraries of the vendor's driver stack that this machine lacks; the loader's own words are kept."""
+
+    def __init__(
+        self, backend: str, missing: Mapping[str, str], *, searched: Iterable[str], requirements: Iterable[str]
+    ) -> None:
+        lines = "\n".join(f"  {words}" for words in missing.values())
+        packages = " ".join(requirements)
+        install = f", and pip install {packages}" if packages else ""
+        super().__init__(
+            f"{backend}: libraries of the driver stack were not found: {', '.join(missing)}; "
+            f"looked in {', '.join((*searched, 'the directories of ld.so.conf'))}\n{lines}",
+            hint=f"install the {backend} driver and SDK, or source the SDK's environment script{install}",
+        )
+
+
+class PreloadError(FlagosImportError):
+    """The loader refused the bundle; its own words are kept."""
+
+    def __init__(self, backend: str, words: str, *, sdk_version: str) -> None:
+        if "undefined symbol" in words or "version `" in words:
+            built = f" (the bundle was built with SDK {sdk_version})" if sdk_version else ""
+            hint = f"the driver stack or a library on LD_LIBRARY_PATH is older than the bundle needs{built}; update it"
+        else:
+            hint = "the loader's words name the file; reinstall torch_fl if it is one of the bundle's"
+        super().__init__(f"{backend}: the bundle could not be loaded: {words}", hint=hint)
+
+
+class LeftoverError(FlagosImportError):
+    """A refused preload that the loader could not undo: torch must not be imported in this process any more."""
+
+    def __init__(self, cause: FlagosImportError, leftovers: Iterable[str]) -> None:
+        super().__init__(
+            f"{cause.what}\nparts of the bundle stay mapped in this process: {', '.join(leftovers)}",
+            hint=f"{cause.hint}; torch cannot be imported in this process, start a new one",
+        )
+
+
+class MixedCoreError(FlagosImportError):
+    """After the import, a core library is mapped twice or from the wrong place; all of them at once."""
+
+    def __init__(self, problems: Iterable[str]) -> None:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(
+            f"torch runs on a mixture of libraries:\n{lines}",
+            hint="unset LD_PRELOAD and LD_LIBRARY_PATH entries that hold a torch, then start a new process",
+        )

@@ -1,0 +1,53 @@
+"""Which shared objects this process has mapped, and from where: the facts behind "exactly one libc10"."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+_MAPS = Path("/proc/self/maps")
+_PATH_FIELD = 5
+_SHARED_OBJECT = re.compile(r"\.so(\.[\w.]+)?$")
+# Wheel repair tools put a hash between stem and suffix: libc10-52d951ec.so is a libc10 all the same.
+_MANGLED = re.compile(r"-[0-9a-f]{8}(?=\.so)")
+
+
+def mapped_libraries(maps: str | None = None) -> dict[str, tuple[str, ...]]:
+    """Return the mapped shared objects as file name -> paths, each sorted; more than one path is more than one copy.
+
+    `maps` is text in the form of `/proc/self/maps`, which is read when it is None. Paths are the kernel's: symbolic
+    links are resolved.
+    """
+    if maps is None:
+        maps = _MAPS.read_text(encoding="utf-8", errors="surrogateescape")
+    found: dict[str, set[str]] = {}
+    for line in maps.splitlines():
+        fields = line.split(maxsplit=_PATH_FIELD)
+        if len(fields) <= _PATH_FIELD:
+            continue
+        path = fields[_PATH_FIELD].removesuffix(" (deleted)")
+        name = PurePosixPath(path).name
+        if path.startswith("/") and _SHARED_OBJECT.search(name):
+            found.setdefault(name, set()).add(path)
+    return {name: tuple(sorted(paths)) for name, paths in sorted(found.items())}
+
+
+def copies_of(names: Iterable[str], mapped: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+    """Return canonical name -> mapped paths for those of `names` that are mapped, mangled copies included."""
+    wanted = set(names)
+    found: dict[str, tuple[str, ...]] = {}
+    for name, paths in mapped.items():
+        canonical = _MANGLED.sub("", name)
+        if canonical in wanted:
+            found[canonical] = tuple(sorted({*found.get(canonical, ()), *paths}))
+    return found
+
+
+def is_mapped(path: Path, mapped: Mapping[str, tuple[str, ...]]) -> bool:
+    """Whether this very file is mapped, whatever links lead to it."""
+    real = path.resolve()
+    return str(real) in mapped.get(real.name, ())
