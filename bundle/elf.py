@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import struct
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -22,6 +23,7 @@ _MAGIC = b"\x7fELF"
 _MACHINES = {"EM_X86_64": "x86_64", "EM_AARCH64": "aarch64"}
 _PF_X = 1
 _SHN_UNDEF = 0
+_VERNEED_SIZE = 16  # bytes of an Elf64_Verneed
 _STB_GLOBAL = 1
 _EXPORTING = frozenset({_STB_GLOBAL, 2, 10})  # STB_GLOBAL, STB_WEAK, STB_GNU_UNIQUE
 # pyelftools checks little before it indexes and looks up, so a damaged file surfaces as any of these.
@@ -127,18 +129,17 @@ def read_symbols(path: Path) -> Symbols:
             raise MalformedError(f"{path}: no .dynsym section, so its symbols are unknown")
         names: bytes = elf.get_section(table["sh_link"]).data()
         order = "<" if elf.little_endian else ">"
-        raw: bytes = table.data()
-    defined: set[bytes] = set()
-    undefined: set[bytes] = set()
-    for offset, info, _, index, _, _ in struct.iter_unpack(f"{order}IBBHQQ", raw):
-        end = names.find(b"\0", offset)
-        if end < 0:
-            raise MalformedError(f"{path}: a symbol's name lies outside of .dynstr (offset {offset:#x})")
-        if index == _SHN_UNDEF:
-            if info >> 4 == _STB_GLOBAL:
-                undefined.add(names[offset:end])
-        elif info >> 4 in _EXPORTING:
-            defined.add(names[offset:end])
+        defined: set[bytes] = set()
+        undefined: set[bytes] = set()
+        for offset, info, _, index, _, _ in struct.iter_unpack(f"{order}IBBHQQ", table.data()):
+            end = names.find(b"\0", offset)
+            if end < 0:
+                raise MalformedError(f"{path}: a symbol's name lies outside of .dynstr (offset {offset:#x})")
+            if index == _SHN_UNDEF:
+                if info >> 4 == _STB_GLOBAL:
+                    undefined.add(names[offset:end])
+            elif info >> 4 in _EXPORTING:
+                defined.add(names[offset:end])
     return Symbols(defined=_decoded(defined), undefined_strong=_decoded(undefined))
 
 
@@ -153,7 +154,10 @@ def _opened(path: Path) -> Iterator[ELFFile]:
             raise MalformedError(f"{path}: not an ELF file")
         try:
             yield _checked_class(path, stream)
-        except _PARSE_ERRORS as err:
+        except (*_PARSE_ERRORS, OSError) as err:
+            # A seek to an impossible offset is the file's fault; any other OSError is the disk's.
+            if isinstance(err, OSError) and err.errno != errno.EINVAL:
+                raise
             raise MalformedError(f"{path}: damaged ELF file: {err or type(err).__name__}") from err
 
 
@@ -186,6 +190,8 @@ def _split(values: list[str]) -> tuple[str, ...]:
 def _version_needs(elf: ELFFile) -> Iterator[tuple[str, str]]:
     for section in elf.iter_sections():
         if isinstance(section, GNUVerNeedSection):
+            if section.num_versions() * _VERNEED_SIZE > section["sh_size"]:
+                raise ELFError(f"{section.name} counts {section.num_versions()} entries, more than it can hold")
             for need, versions in section.iter_versions():
                 for version in versions:
                     yield need.name, version.name
