@@ -166,22 +166,31 @@ def agree(device: torch.device) -> Callable[..., Any]:
     """`agree(function, *inputs, exact=False)`: the function gives on flagos what it gives on the CPU.
 
     Each side gets its own copies of the inputs, and these are compared as well afterwards, so that in-place operators
-    are covered. Where the CPU raises, flagos must raise an error of that class too. Returns the result on flagos.
+    are covered. Returns the result on flagos.
     """
 
     def check(function: Callable[..., Any], *inputs: Any, exact: bool = False) -> Any:
         on_cpu, on_device = _moved(inputs, "cpu"), _moved(inputs, device)
-        try:
-            expected = function(*on_cpu)
-        except (RuntimeError, IndexError, TypeError, ValueError) as err:
-            kind = RuntimeError if isinstance(err, RuntimeError) else type(err)
-            with pytest.raises(kind):
-                function(*on_device)
-            return None
-        got = function(*on_device)
+        expected, got = function(*on_cpu), function(*on_device)
         _assert_same(got, expected, exact=exact)
         _assert_same(on_device, on_cpu, exact=exact, where="inputs")
         return got
+
+    return check
+
+
+@pytest.fixture
+def both_raise(device: torch.device) -> Callable[..., None]:
+    """`both_raise(function, *inputs)`: the CPU raises, flagos raises an error of that class, and no input changes."""
+
+    def check(function: Callable[..., Any], *inputs: Any) -> None:
+        with pytest.raises(Exception) as on_cpu:  # noqa: PT011 - whatever the CPU raises is the expectation
+            function(*_moved(inputs, "cpu"))
+        on_device = _moved(inputs, device)
+        kind = RuntimeError if isinstance(on_cpu.value, RuntimeError) else on_cpu.type
+        with pytest.raises(kind):
+            function(*on_device)
+        _assert_same(on_device, inputs, exact=True, where="inputs")
 
     return check
 

@@ -208,13 +208,8 @@ def test_channels_last_must_survive_the_round_trip(device):
 
 
 def test_parameters_tied_on_the_host_must_stay_tied_on_the_device(device):
-    class Tied(torch.nn.Module):
-        def __init__(self):
-            super().__init__()
-            self.first, self.second = torch.nn.Linear(3, 3), torch.nn.Linear(3, 3)
-            self.second.weight = self.first.weight
-
-    model = Tied()
+    model = torch.nn.ModuleDict({"first": torch.nn.Linear(3, 3), "second": torch.nn.Linear(3, 3)})
+    model.second.weight = model.first.weight
     weight = model.first.weight
     assert model.to(device) is model
     assert model.first.weight is model.second.weight is weight

@@ -50,8 +50,8 @@ def test_in_place_operator_must_equal_cpu_and_return_its_object(agree, to_device
     assert target._version > version
 
 
-def test_in_place_with_a_result_type_that_does_not_fit_must_raise_and_change_nothing(agree, device):
-    agree(lambda x: x.add_(0.5), torch.arange(3))
+def test_in_place_with_a_result_type_that_does_not_fit_must_raise_and_change_nothing(both_raise, device):
+    both_raise(lambda x: x.add_(0.5), torch.arange(3))
     target = torch.arange(3, device=device)
     with pytest.raises(RuntimeError, match="can't be cast"):
         target.add_(0.5)
