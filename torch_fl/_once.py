@@ -7,7 +7,6 @@ undone torch must not be imported: it would run on a mixture.
 from __future__ import annotations
 
 import sys
-from importlib.abc import MetaPathFinder
 from typing import TYPE_CHECKING, TypeVar
 
 from torch_fl._errors import LeftoverError
@@ -23,8 +22,8 @@ T = TypeVar("T")
 _failures: list[Exception] = []
 
 
-class RefuseTorch(MetaPathFinder):
-    """Answers `import torch` with the error that made it unsafe."""
+class RefuseTorch:
+    """A finder for sys.meta_path that answers `import torch` with the error that made it unsafe."""
 
     def __init__(self, error: ImportError) -> None:
         self.error = error

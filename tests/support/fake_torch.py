@@ -10,9 +10,12 @@ import hashlib
 import json
 import os
 import platform
+import py_compile
 import subprocess
 import sys
+import tempfile
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -60,6 +63,21 @@ def _register():
 """
 
 
+@cache
+def _runtime() -> dict[str, bytes]:
+    """The runtime's sources and their bytecode, made once: the interpreters of the tests would compile it each time."""
+    files = {}
+    with tempfile.TemporaryDirectory() as scratch:
+        for source in SOURCE.glob("*.py"):
+            mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
+            compiled = py_compile.compile(
+                str(source), f"{scratch}/{source.name}c", doraise=True, invalidation_mode=mode
+            )
+            files[source.name] = source.read_bytes()
+            files[f"__pycache__/{source.stem}.{sys.implementation.cache_tag}.pyc"] = Path(str(compiled)).read_bytes()
+    return files
+
+
 @dataclass(kw_only=True)
 class FakeSite:
     """Builds the folder piece by piece; `manifest` may be changed until `write_manifest`."""
@@ -95,8 +113,9 @@ class FakeSite:
         """The runtime's own sources beside a stand-in for the compiled device module, and `_build.json`."""
         package = self.root / "torch_fl"
         (package / "flagos").mkdir(parents=True)
-        for source in SOURCE.glob("*.py"):
-            (package / source.name).write_bytes(source.read_bytes())
+        (package / "__pycache__").mkdir()
+        for name, data in _runtime().items():
+            (package / name).write_bytes(data)
         (package / "flagos/__init__.py").write_text(_FLAGOS_INIT)
         record = {
             "schema": 1, "backend": backend, "accelerator": backend, "version": "0.1.0", "torch": TORCH,
@@ -111,7 +130,8 @@ class FakeSite:
             self.library(self.sdk / name, needed=needed)
 
     def library(self, path: Path, *, needed: tuple[str, ...] = (), **more: Any) -> Path:
-        return ElfSpec(soname=path.name, needed=needed, machine=MACHINE, **{"runpath": "$ORIGIN", **more}).write(path)
+        spec = {"soname": path.name, "machine": MACHINE, "runpath": "$ORIGIN", **more}
+        return ElfSpec(needed=needed, **spec).write(path)
 
     def write_bundle(self, libraries: dict[str, tuple[str, ...]], *, core: str = "vendor", **more: Any) -> None:
         """Bundle these libraries, in load order, and describe them; libcaffe2_nvrtc only where the driver is."""
