@@ -3,8 +3,8 @@
 Standard library only, and no import from the rest of `bundle`: the noxfile imports it, and CMake runs it as a script
 (`python bundle/backends.py`) to learn which backend the environment asks for.
 
-Facts about vendor installations (file lists, SDK layouts, variables) come from the vendors' own torch packages and SDKs;
-docs/backends.md gives the table.
+Facts about vendor installations (file lists, SDK layouts, variables) come from the vendors' own torch packages and
+SDKs; docs/backends.md gives the table.
 """
 
 from __future__ import annotations
@@ -86,6 +86,8 @@ class Backend:
     expanded in the SDK of the build machine. `driver_sonames` are `fnmatch` patterns of libraries that belong to the
     target machine, for SDKs that are not fully installed where the wheel is built. `told_by_sdk` marks a backend that
     shares its ACCELERATOR value with another and is told apart by one of its `sdk_variables` being set.
+    `distribution_prefix` lists how the names of those requirements of the vendor's torch start that bring its runtime;
+    the wheel requires the same.
     """
 
     name: str
@@ -110,7 +112,7 @@ class Backend:
     version_fields: tuple[str, ...] = ("cuda", "hip", "rocm")
     vendor_lib_variable: str = "FLAGOS_VENDOR_TORCH_LIB"
     marked_by: tuple[str, ...] = ()
-    distribution_prefix: str = ""
+    distribution_prefix: tuple[str, ...] = ()
     told_by_sdk: bool = False
     gems_vendor: str = "nvidia"
     mm_tolerance: float = 9.5e-06
@@ -266,7 +268,7 @@ CUDA = Backend(
     probe="libtorch_cuda.so",
     libraries=(
         *_CUDA_DEVICE,
-        # Builds without NVSHMEM exist; nothing else needs it by DT_NEEDED.
+        # Builds without NVSHMEM exist; in those that have it libtorch_cuda needs it.
         Library(name="libtorch_nvshmem.so", role=Role.DEVICE, required=False),
         _NVRTC,
     ),
@@ -276,7 +278,8 @@ CUDA = Backend(
     driver_sonames=("libcuda.so.1", "libcu*.so*", "libnv*.so*", "libnccl.so*"),
     runtime_prefix="cuda",
     runtime_libraries=("libcudart.so.13", "libcudart.so.12"),
-    distribution_prefix="nvidia-",
+    # Since CUDA 13 most of them come through the metapackage cuda-toolkit and its extras.
+    distribution_prefix=("nvidia-", "cuda-toolkit"),
 )
 
 BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (METAX, PPU, DCU, CUDA)}
@@ -306,7 +309,8 @@ def from_environment(environ: Mapping[str, str]) -> Backend:
     PPU shares ACCELERATOR=cuda with NVIDIA and is told apart by its SDK variable being set.
 
     Raises:
-        LookupError: no or an unknown ACCELERATOR, or a MetaX variable that would be overruled; the text lists the choices.
+        LookupError: no or an unknown ACCELERATOR, or a MetaX variable that would be overruled; the text lists the
+            choices.
     """
     accelerator = environ.get("ACCELERATOR", "")
     known = sorted({backend.accelerator for backend in BACKENDS.values()})
