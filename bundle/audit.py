@@ -69,9 +69,10 @@ class AuditReport:
         )
 
     def lines(self) -> tuple[str, ...]:
-        """Return the report as text: facts, then findings, then one line that counts them."""
+        """Return the report as text: the wheel, facts, findings, and one line that counts them."""
         count = len(self.findings)
         return (
+            f"wheel: {self.wheel}",
             *(f"{name}: {text}" for name, text in self.facts),
             *map(str, self.findings),
             f"{self.wheel}: {count or 'no'} finding{'' if count == 1 else 's'}",

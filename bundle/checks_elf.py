@@ -4,29 +4,16 @@ from __future__ import annotations
 
 import posixpath
 from collections import defaultdict
-from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING
 
 from bundle.backends import CORE_LIBRARIES, CoreSource, Role
 from bundle.checks import Check, Pairs
+from bundle.system import NEVER_BUNDLED, SYSTEM_SONAMES, matches
 
 if TYPE_CHECKING:
     from bundle.checks import Subject
     from bundle.elf import ElfInfo
     from bundle.manifest import Manifest
-
-SYSTEM_SONAMES = (
-    *("ld-linux*.so.*", "libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libutil.so.1"),
-    *("libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1", "libatomic.so.1", "libz.so.1", "libnuma.so.1"),
-    *("libresolv.so.2", "libnsl.so.1", "libcrypt.so.1"),
-)
-"""Libraries that every target machine has, or that stock torch brings (libgomp); `fnmatch` patterns."""
-
-NEVER_BUNDLED = (
-    *("libstdc++.so*", "libgcc_s.so*", "ld-linux*", "libc.so*", "libm.so*"),
-    *("libdl.so*", "libpthread.so*", "librt.so*"),
-)
-"""The C and C++ runtimes, of which a process can have only one: the system's, for which its libraries were built."""
 
 FLOOR = (("GLIBC", "2.36"), ("GLIBCXX", "3.4.30"), ("CXXABI", "1.3.13"))
 """The newest symbol versions that the plugin's own libraries may need: those of glibc 2.36 and g++ 12.
@@ -125,15 +112,11 @@ def _closure(subject: Subject) -> Pairs:
     missing: dict[str, list[str]] = defaultdict(list)
     for path, elf in sorted(subject.elves.items()):
         for need in elf.needed:
-            if need not in present and not _matches(need, patterns):
+            if need not in present and not matches(need, patterns):
                 missing[need].append(path)
     for need, paths in sorted(missing.items()):
         for path in paths:
             yield path, f"needs {need}, which neither the wheel, stock torch, the driver nor the system provides"
-
-
-def _matches(name: str, patterns: tuple[str, ...]) -> bool:
-    return any(fnmatchcase(name, pattern) for pattern in patterns)
 
 
 def _sonames(subject: Subject) -> Pairs:
@@ -158,7 +141,7 @@ def _soname_twice(subject: Subject) -> Pairs:
 
 def _runtimes(subject: Subject) -> Pairs:
     for path in sorted(subject.digests):
-        if _matches(posixpath.basename(path), NEVER_BUNDLED):
+        if matches(posixpath.basename(path), NEVER_BUNDLED):
             yield path, "belongs to the system; a second copy breaks whichever library comes later"
 
 
@@ -265,7 +248,7 @@ CHECKS: tuple[Check, ...] = (
     Check(
         code="B210",
         title="A system runtime is bundled",
-        cause="The vendor's folder holds a copy of libstdc++, libgcc_s or glibc.",
+        cause="The vendor's folder holds a copy of libstdc++, libgcc_s, libgomp or glibc.",
         fix=_BUNDLE_AGAIN,
         find=_runtimes,
     ),

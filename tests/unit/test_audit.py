@@ -665,6 +665,7 @@ def test_json_must_have_a_schema_sorted_keys_and_titles(tmp_path):
 def test_text_must_end_with_the_number_of_findings(tmp_path):
     members = {**WheelSpec().members(), "torch_fl/lib_maca/notes.txt": b""}
     lines = audit(WheelSpec().write(tmp_path, members)).lines()
+    assert lines[0] == f"wheel: {NAME}"
     assert lines[-2:] == (
         "B106 torch_fl/lib_maca/notes.txt: is in the bundle's folder, but not in the manifest",
         f"{NAME}: 1 finding",
