@@ -1,0 +1,74 @@
+#include "core/FlagosDevice.h"
+
+#include <ATen/Context.h>
+#include <c10/util/Exception.h>
+
+#include <atomic>
+
+namespace flagos {
+
+namespace {
+
+using GuardImpl = c10::impl::DeviceGuardImplInterface;
+
+/// The guard is remembered at first sight: PyTorch's fake tensor mode puts a guard with 255 imaginary devices in the place
+/// of a vendor's guard that reports none.
+const GuardImpl* find_vendor_guard() noexcept {
+  static std::atomic<const GuardImpl*> found{nullptr};
+  const GuardImpl* guard = found.load(std::memory_order_acquire);
+  if (guard == nullptr && c10::impl::hasDeviceGuardImpl(kVendor)) {
+    guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(kVendor)].load();
+    found.store(guard, std::memory_order_release);
+  }
+  return guard;
+}
+
+}  // namespace
+
+bool has_vendor() noexcept { return find_vendor_guard() != nullptr; }
+
+const GuardImpl& vendor_guard() {
+  const GuardImpl* guard = find_vendor_guard();
+  TORCH_CHECK(
+      guard != nullptr,
+      "flagos: asked for the vendor's device guard, but no loaded library registers one for device type '",
+      c10::DeviceTypeName(kVendor, /*lower_case=*/true),
+      "'; the vendor's libraries must be loaded before torch is imported");
+  return *guard;
+}
+
+c10::DeviceIndex device_count() noexcept {
+  const GuardImpl* guard = find_vendor_guard();
+  return guard == nullptr ? static_cast<c10::DeviceIndex>(0) : guard->deviceCount();
+}
+
+c10::DeviceIndex current_device() { return vendor_guard().getDevice().index(); }
+
+c10::DeviceIndex resolve_index(int64_t index) {
+  if (index == -1) {
+    return current_device();
+  }
+  const c10::DeviceIndex count = device_count();
+  TORCH_CHECK(
+      index >= 0 && index < count,
+      "flagos: asked for device index ", index, ", but there ",
+      count == 1 ? "is 1 device" : c10::str("are ", static_cast<int>(count), " devices"),
+      count == 0 ? "" : c10::str(" (0 to ", static_cast<int>(count) - 1, ")"));
+  return static_cast<c10::DeviceIndex>(index);
+}
+
+void ensure_vendor_ready() {
+  static std::atomic<bool> ready{false};
+  if (C10_LIKELY(ready.load(std::memory_order_acquire))) {
+    return;
+  }
+  TORCH_CHECK(
+      device_count() > 0,
+      "flagos: no device answered; ",
+      has_vendor() ? "the vendor's libraries are loaded, so its driver is missing or sees no device"
+                   : "no vendor library is loaded");
+  at::globalContext().lazyInitDevice(kVendor);
+  ready.store(true, std::memory_order_release);
+}
+
+}  // namespace flagos

@@ -1,0 +1,53 @@
+#pragma once
+
+#include <c10/core/Device.h>
+#include <c10/core/DispatchKeySet.h>
+#include <c10/core/Stream.h>
+#include <c10/core/impl/DeviceGuardImplInterface.h>
+
+#include <cstdint>
+
+#include "core/FlagosMacros.h"
+
+namespace flagos {
+
+/// The device type this plugin provides.
+constexpr c10::DeviceType kFlagos = c10::DeviceType::PrivateUse1;
+
+/// The device type under which every vendor registers its kernels; forks that were made by translating CUDA sources keep
+/// the CUDA key whatever their libraries are called.
+constexpr c10::DeviceType kVendor = c10::DeviceType::CUDA;
+
+/// The key set that selects the vendor's kernels for dense tensors.
+constexpr c10::DispatchKeySet kVendorKeys(c10::DispatchKey::CUDA);
+
+inline c10::Device flagos_device(c10::Device device) { return {kFlagos, device.index()}; }
+inline c10::Device vendor_device(c10::Device device) { return {kVendor, device.index()}; }
+
+inline c10::Stream flagos_stream(const c10::Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE, flagos_device(stream.device()), stream.id());
+}
+inline c10::Stream vendor_stream(const c10::Stream& stream) {
+  return c10::Stream(c10::Stream::UNSAFE, vendor_device(stream.device()), stream.id());
+}
+
+/// Whether a library has registered a device guard for the vendor's device type.
+FLAGOS_API bool has_vendor() noexcept;
+
+/// The vendor's device guard. Throws c10::Error when no vendor library is loaded.
+FLAGOS_API const c10::impl::DeviceGuardImplInterface& vendor_guard();
+
+/// Number of devices; zero when there is no vendor library, no driver or no device.
+FLAGOS_API c10::DeviceIndex device_count() noexcept;
+
+/// Index of the calling thread's current device.
+FLAGOS_API c10::DeviceIndex current_device();
+
+/// Returns `index`, or the current device's for -1. Throws c10::Error for any other index that no device has.
+FLAGOS_API c10::DeviceIndex resolve_index(int64_t index);
+
+/// Initialises the vendor's runtime once. Its default generators and its caching allocator do not exist before that.
+/// Throws c10::Error when there is no device.
+FLAGOS_API void ensure_vendor_ready();
+
+}  // namespace flagos

@@ -1,0 +1,85 @@
+#include "core/FlagosRegistry.h"
+
+#include <ATen/core/dispatch/Dispatcher.h>
+#include <c10/util/Exception.h>
+
+#include <mutex>
+#include <optional>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+
+#include "core/FlagosBoxed.h"
+#include "core/FlagosHooks.h"
+
+namespace flagos {
+
+namespace {
+
+/// Operators whose CUDA kernels only name the steps of a trace; flagos gets those from their decompositions.
+bool is_skipped(const c10::OperatorName& name) {
+  const std::optional<std::string_view> space = name.getNamespace();
+  return !space || *space == "prims" || *space == "debugprims";
+}
+
+class Registry final {
+ public:
+  size_t install() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!installed_) {
+      register_hooks();
+      register_boxed();
+      installed_ = true;
+    }
+    return boxed_;
+  }
+
+  void replace(const c10::OperatorName& name, c10::KernelFunction kernel) {
+    TORCH_CHECK(c10::Dispatcher::singleton().findSchema(name).has_value(), "flagos: asked to replace the kernel of ", name,
+                ", but no such operator is known");
+    const std::lock_guard<std::mutex> lock(mutex_);
+    // The old kernel goes first: PyTorch warns when one is registered over another.
+    handles_.erase(name);
+    add(name, std::move(kernel));
+  }
+
+ private:
+  void add(const c10::OperatorName& name, c10::KernelFunction kernel) {
+    handles_.emplace(name, c10::Dispatcher::singleton().registerImpl(
+                               name, c10::DispatchKey::PrivateUse1, std::move(kernel), /*cpp_signature=*/std::nullopt,
+                               /*inferred_function_schema=*/nullptr, "registered by flagos"));
+  }
+
+  void register_boxed() {
+    c10::Dispatcher& dispatcher = c10::Dispatcher::singleton();
+    for (const c10::OperatorName& name : dispatcher.getRegistrationsForDispatchKey(c10::DispatchKey::CUDA)) {
+      const auto op = dispatcher.findSchema(name);
+      if (is_skipped(name) || !op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
+        continue;
+      }
+      add(name, c10::KernelFunction::makeFromBoxedFunction<&run_on_vendor>());
+      ++boxed_;
+    }
+  }
+
+  std::mutex mutex_;
+  bool installed_ = false;
+  size_t boxed_ = 0;
+  std::unordered_map<c10::OperatorName, c10::RegistrationHandleRAII> handles_;
+};
+
+Registry& registry() {
+  // Never destroyed: the dispatcher may be gone before this library's static objects.
+  static auto* instance = new Registry();
+  return *instance;
+}
+
+}  // namespace
+
+size_t install() { return registry().install(); }
+
+void replace_kernel(const c10::OperatorName& name, c10::KernelFunction kernel) {
+  registry().replace(name, std::move(kernel));
+}
+
+}  // namespace flagos

@@ -1,0 +1,116 @@
+#include "core/FlagosStorage.h"
+
+#include <ATen/core/Tensor.h>
+#include <c10/core/Allocator.h>
+#include <c10/core/DeviceGuard.h>
+#include <c10/util/Exception.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "core/FlagosAllocator.h"
+#include "core/FlagosDevice.h"
+
+namespace flagos {
+
+namespace {
+
+/// Doubles as the mark by which facades are recognised.
+void drop_vendor_storage(void* context) {
+  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context));
+}
+
+void drop_borrowed_storage(void* context) {
+  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context));
+}
+
+/// A vendor tensor over the first `nbytes` bytes of a vendor storage.
+at::Tensor bytes_of(const c10::intrusive_ptr<c10::StorageImpl>& storage, size_t nbytes) {
+  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), kVendorKeys, caffe2::TypeMeta::Make<uint8_t>());
+  impl->set_sizes_contiguous({static_cast<int64_t>(nbytes)});
+  return at::Tensor(std::move(impl));
+}
+
+}  // namespace
+
+c10::StorageImpl* vendor_storage(const c10::DataPtr& pointer) noexcept {
+  return pointer.get_deleter() == &drop_vendor_storage ? static_cast<c10::StorageImpl*>(pointer.get_context()) : nullptr;
+}
+
+c10::StorageImpl* vendor_storage(const c10::StorageImpl& storage) noexcept {
+  // The unchecked accessor is not const, though it only returns the member.
+  return vendor_storage(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks());
+}
+
+c10::DataPtr facade_pointer(c10::intrusive_ptr<c10::StorageImpl> vendor, c10::DeviceIndex index) {
+  void* data = vendor->_mutable_data_ptr_no_checks().get();
+  return {data, vendor.release(), &drop_vendor_storage, c10::Device(kFlagos, index)};
+}
+
+c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor) {
+  const c10::DeviceIndex index = vendor->device().index();
+  const bool resizable = vendor->resizable();
+  c10::SymInt nbytes = vendor->sym_nbytes();
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), std::move(nbytes), facade_pointer(std::move(vendor), index),
+      &flagos_allocator(), resizable);
+}
+
+void follow_vendor(c10::StorageImpl& facade) noexcept {
+  c10::StorageImpl* vendor = vendor_storage(facade);
+  if (vendor == nullptr) {
+    return;
+  }
+  c10::DataPtr& pointer = facade._mutable_data_ptr_no_checks();
+  void* data = vendor->_mutable_data_ptr_no_checks().get();
+  if (pointer.get() != data) {
+    const c10::Device device = pointer.device();
+    pointer = c10::DataPtr(data, pointer.release_context(), &drop_vendor_storage, device);
+  }
+  facade.set_nbytes(vendor->sym_nbytes());
+}
+
+c10::intrusive_ptr<c10::StorageImpl> borrow_storage(c10::intrusive_ptr<c10::StorageImpl> storage) {
+  c10::DataPtr& pointer = storage->_mutable_data_ptr_no_checks();
+  void* data = pointer.get();
+  const c10::Device device = vendor_device(pointer.device());
+  const bool resizable = storage->resizable();
+  c10::SymInt nbytes = storage->sym_nbytes();
+  return c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
+      c10::DataPtr(data, storage.release(), &drop_borrowed_storage, device), c10::GetAllocator(kVendor), resizable);
+}
+
+void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImpl> vendor) noexcept {
+  const c10::DeviceIndex index = storage.device().index();
+  c10::SymInt nbytes = vendor->sym_nbytes();
+  storage.set_data_ptr_noswap(facade_pointer(std::move(vendor), index));
+  storage.set_nbytes(std::move(nbytes));
+  storage.set_allocator(&flagos_allocator());
+}
+
+void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
+  TORCH_CHECK(storage.resizable(), "flagos: asked to resize a storage of ", storage.nbytes(), " bytes to ", nbytes,
+              " bytes, but it is not resizable");
+  const c10::DeviceGuard guard(vendor_device(storage.device()));
+  c10::Allocator* allocator = c10::GetAllocator(kVendor);
+  auto fresh = c10::make_intrusive<c10::StorageImpl>(
+      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes), allocator->allocate(nbytes), allocator, true);
+  c10::StorageImpl* behind = vendor_storage(storage);
+  auto vendor = behind != nullptr
+      ? c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(behind)
+      : borrow_storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+  const size_t kept = std::min(nbytes, storage.nbytes());
+  if (kept > 0) {
+    bytes_of(fresh, kept).copy_(bytes_of(vendor, kept));
+  }
+  if (behind == nullptr) {
+    become_facade(storage, std::move(fresh));
+    return;
+  }
+  behind->set_data_ptr_noswap(fresh->set_data_ptr(c10::DataPtr()));
+  behind->set_nbytes(nbytes);
+  follow_vendor(storage);
+}
+
+}  // namespace flagos

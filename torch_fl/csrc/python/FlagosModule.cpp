@@ -1,0 +1,93 @@
+#include <ATen/Context.h>
+#include <torch/csrc/Exceptions.h>
+#include <torch/csrc/utils/device_lazy_init.h>
+#include <torch/csrc/utils/pybind.h>
+
+#include <cstdint>
+
+#include "core/FlagosAllocator.h"
+#include "core/FlagosDevice.h"
+#include "core/FlagosGenerator.h"
+#include "core/FlagosMacros.h"
+#include "core/FlagosRegistry.h"
+#include "python/FlagosRuntimeBindings.h"
+#ifdef FLAGOS_FLAGGEMS_PYTHON
+#include "route/FlagosPythonRoute.h"
+#endif
+
+namespace flagos {
+
+namespace {
+
+size_t install_once() {
+  // A child of fork asks for initialisation again, and is then refused by torch_fl.flagos.
+  torch::utils::register_fork_handler_for_device_init(kFlagos);
+  return install();
+}
+
+int exchange_device(int64_t index) { return vendor_guard().exchangeDevice({kVendor, resolve_index(index)}).index(); }
+
+void set_device(int64_t index) { vendor_guard().setDevice({kVendor, resolve_index(index)}); }
+
+void synchronize(int64_t index) { vendor_guard().synchronizeDevice(resolve_index(index)); }
+
+void init() { at::globalContext().lazyInitDevice(kFlagos); }
+
+void empty_cache() { vendor_caching_allocator().emptyCache(); }
+
+int count() { return device_count(); }
+
+int current() { return current_device(); }
+
+pybind11::dict build_options() {
+  pybind11::dict options;
+#ifdef FLAGOS_FLAGGEMS_PYTHON
+  options["flaggems_python"] = true;
+#else
+  options["flaggems_python"] = false;
+#endif
+  options["torch"] = FLAGOS_TORCH_VERSION;
+  options["runtime_prefix"] = FLAGOS_RUNTIME_PREFIX;
+  return options;
+}
+
+void bind_devices(pybind11::module_& module) {
+  module.def("_install", torch::wrap_pybind_function(&install_once));
+  module.def("_init", torch::wrap_pybind_function_no_gil(&init));
+  module.def("_has_vendor", &has_vendor);
+  module.def("_device_count", &count);
+  module.def("_current_device", torch::wrap_pybind_function(&current));
+  module.def("_set_device", torch::wrap_pybind_function(&set_device));
+  module.def("_exchange_device", torch::wrap_pybind_function(&exchange_device));
+  module.def("_synchronize", torch::wrap_pybind_function_no_gil(&synchronize));
+  module.def("_default_generator", torch::wrap_pybind_function(&default_generator));
+  module.def("_empty_cache", torch::wrap_pybind_function_no_gil(&empty_cache));
+  module.def("_build_options", &build_options);
+}
+
+PyModuleDef g_module_definition = {PyModuleDef_HEAD_INIT, "torch_fl._C", nullptr, -1, nullptr, nullptr, nullptr, nullptr,
+                                   nullptr};
+
+}  // namespace
+
+}  // namespace flagos
+
+/// Makes the module torch_fl._C; null with a Python error set if that fails. Called by the stub extension.
+extern "C" FLAGOS_API PyObject* initFlagosModule() {
+  PyObject* object = PyModule_Create(&flagos::g_module_definition);
+  if (object == nullptr) {
+    return nullptr;
+  }
+  auto module = pybind11::reinterpret_steal<pybind11::module_>(object);
+  try {
+    flagos::bind_devices(module);
+    flagos::bind_runtime(module);
+#ifdef FLAGOS_FLAGGEMS_PYTHON
+    flagos::bind_python_route(module);
+#endif
+  } catch (const std::exception& error) {
+    PyErr_SetString(PyExc_ImportError, error.what());
+    return nullptr;
+  }
+  return module.release().ptr();
+}
