@@ -4,6 +4,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
+#include <utility>
 
 #include "core/FlagosAllocator.h"
 #include "core/FlagosDevice.h"
@@ -19,19 +20,23 @@ namespace flagos {
 
 namespace {
 
-size_t install_once() {
-  // A child of fork asks for initialisation again, and is then refused by torch_fl.flagos.
-  torch::utils::register_fork_handler_for_device_init(kFlagos);
-  return install();
-}
-
 int exchange_device(int64_t index) { return vendor_guard().exchangeDevice({kVendor, resolve_index(index)}).index(); }
 
 void set_device(int64_t index) { vendor_guard().setDevice({kVendor, resolve_index(index)}); }
 
 void synchronize(int64_t index) { vendor_guard().synchronizeDevice(resolve_index(index)); }
 
-void init() { at::globalContext().lazyInitDevice(kFlagos); }
+void init() {
+  at::globalContext().lazyInitDevice(kFlagos);
+  // From now on a child of fork asks for initialisation again, and torch_fl.flagos refuses it.
+  torch::utils::register_fork_handler_for_device_init(kFlagos);
+}
+
+/// The default stream's id and PyTorch's number for its device type, as torch.Stream's constructor takes them.
+std::pair<int64_t, int64_t> default_stream(int64_t index) {
+  const c10::Stream stream = vendor_guard().getDefaultStream({kVendor, resolve_index(index)});
+  return {stream.id(), static_cast<int64_t>(kFlagos)};
+}
 
 void empty_cache() { vendor_caching_allocator().emptyCache(); }
 
@@ -52,7 +57,7 @@ pybind11::dict build_options() {
 }
 
 void bind_devices(pybind11::module_& module) {
-  module.def("_install", torch::wrap_pybind_function(&install_once));
+  module.def("_install", torch::wrap_pybind_function(&install));
   module.def("_init", torch::wrap_pybind_function_no_gil(&init));
   module.def("_has_vendor", &has_vendor);
   module.def("_device_count", &count);
@@ -61,6 +66,7 @@ void bind_devices(pybind11::module_& module) {
   module.def("_exchange_device", torch::wrap_pybind_function(&exchange_device));
   module.def("_synchronize", torch::wrap_pybind_function_no_gil(&synchronize));
   module.def("_default_generator", torch::wrap_pybind_function(&default_generator));
+  module.def("_default_stream", torch::wrap_pybind_function(&default_stream));
   module.def("_empty_cache", torch::wrap_pybind_function_no_gil(&empty_cache));
   module.def("_build_options", &build_options);
 }

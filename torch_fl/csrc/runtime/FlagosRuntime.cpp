@@ -198,10 +198,9 @@ flagosStatus flagosDeviceCapability(int device, int* major, int* minor) {
       return status == FLAGOS_SUCCESS ? call<int*, int, int>("DeviceGetAttribute", minor, attributes.minor, device) : status;
     }
   }
-  return runtime == nullptr
-      ? fail(FLAGOS_NOT_OPEN, "DeviceGetAttribute was asked for before the runtime was opened")
-      : fail(FLAGOS_FUNCTION_MISSING, "the numbers of the capability attributes of runtime '" + runtime->prefix +
-                                          "' are not known");
+  *major = *minor = -1;
+  return runtime != nullptr ? FLAGOS_SUCCESS
+                            : fail(FLAGOS_NOT_OPEN, "DeviceGetAttribute was asked for before the runtime was opened");
 }
 
 flagosStatus flagosDriverVersion(int* version) {

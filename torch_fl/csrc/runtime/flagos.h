@@ -43,7 +43,7 @@ FLAGOS_EXPORT flagosStatus flagosDeviceName(int device, char* name, size_t size)
 /* Free and total memory of a device in bytes. The calling thread's current device is the same afterwards. */
 FLAGOS_EXPORT flagosStatus flagosMemoryInfo(int device, size_t* free_bytes, size_t* total_bytes);
 
-/* Compute capability. FLAGOS_FUNCTION_MISSING for a runtime whose attribute numbers are not known here. */
+/* Compute capability; both numbers are -1 for a runtime whose attribute numbers are not known here. */
 FLAGOS_EXPORT flagosStatus flagosDeviceCapability(int device, int* major, int* minor);
 
 /* Versions as the runtime numbers them, e.g. 13000 for CUDA 13.0. */

@@ -1,0 +1,31 @@
+"""Making PyTorch know the device."""
+
+from __future__ import annotations
+
+import sys
+
+import torch
+from torch import _register_device_module
+from torch.utils import generate_methods_for_privateuse1_backend
+
+from torch_fl._C import _install
+from torch_fl.flagos._claim import DEVICE_TYPE
+
+
+def _register() -> int:
+    """Register operators, hooks and this device module with PyTorch, and add `is_flagos`, `.flagos()` and the like.
+
+    Importing this package has claimed the device's name. A second call changes nothing.
+
+    Returns:
+        The number of operators that run on the vendor's kernels through the boxed one.
+
+    Raises:
+        RuntimeError: PyTorch refused a registration.
+    """
+    boxed = int(_install())
+    module = sys.modules["torch_fl.flagos"]
+    if getattr(torch, DEVICE_TYPE, None) is not module:
+        _register_device_module(DEVICE_TYPE, module)
+        generate_methods_for_privateuse1_backend(for_storage=True)
+    return boxed
