@@ -28,7 +28,8 @@ older file of that name is removed when the session starts, so a missing file me
 `failed` is a failed assertion or exception in the test, `error` one in a fixture or while a file was collected (the id
 is then the file's), `aborted` means that the worker process died in that test. An id in `collected` without an outcome
 never ran; comparing the two is the reader's task. `worker_deaths` lists every worker that died, in a test or outside
-one, and those that ended with a signal after their last test. Ids are relative to this folder.
+one, and those that ended with a signal after their last test; except for one that xdist itself had to stop because it
+took more than ten seconds to end, such a death makes the exit status 1. Ids are relative to this folder.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from __future__ import annotations
 import json
 import platform
 import re
+import signal
 import sys
 import tempfile
 from importlib import metadata
@@ -54,6 +56,7 @@ DETAIL_LENGTH = 500
 RANK = ("passed", "skipped", "failed", "error", "aborted")
 # What xdist calls the phase of a test whose worker died.
 DIED = "???"
+STOPPED = "was killed by xdist: it did not end by itself after its last test"
 TORCH_LIBRARY = re.compile(r"/lib(?:torch|c10|caffe2)[^/]*\.so[^/]*$")
 
 
@@ -221,7 +224,8 @@ class Report:
         yield  # xdist stops its workers in here, pytest settles its exit status
         for death in self._note_late_deaths():
             session.config.get_terminal_writer().line(f"report: worker {death['worker']} {death['detail']}")
-        if self._deaths and session.exitstatus == pytest.ExitCode.OK:
+        crashed = [death for death in self._deaths if death["detail"] != STOPPED]
+        if crashed and session.exitstatus == pytest.ExitCode.OK:
             session.exitstatus = pytest.ExitCode.TESTS_FAILED
         self._write(int(session.exitstatus))
 
@@ -233,7 +237,8 @@ class Report:
             process = getattr(getattr(node.gateway, "_io", None), "popen", None)
             status = process.poll() if process is not None else None
             if status is not None and status < 0 and node.gateway.id not in known:
-                detail = f"ended by signal {-status} after its last test"
+                killed = -status == signal.SIGKILL
+                detail = STOPPED if killed else f"ended by signal {-status} after its last test"
                 late.append({"worker": node.gateway.id, "detail": detail})
         self._deaths += late
         return late

@@ -1,0 +1,43 @@
+"""The end of a process: exit status 0 and nothing on stderr, whatever is still alive."""
+
+from __future__ import annotations
+
+import pytest
+
+pytestmark = pytest.mark.device
+
+START = "import torch_fl, torch, threading\n"
+ALIVE = [
+    pytest.param("keep = torch.rand(3, 40, device='flagos').chunk(3)[-1]", id="last-chunk"),
+    pytest.param(
+        "keep = torch.Generator(device='flagos'); torch.rand(4, device='flagos', generator=keep)", id="generator"
+    ),
+    pytest.param(
+        "keep = torch.flagos.Stream(), torch.flagos.Event()\n"
+        "with torch.flagos.stream(keep[0]):\n    torch.ones(9, device='flagos').exp_()\n"
+        "keep[1].record(keep[0])",
+        id="stream-and-event",
+    ),
+    pytest.param(
+        "x = torch.ones(8, 8, device='flagos', requires_grad=True)\n"
+        "keep = (x @ x).relu().sum()\nkeep.backward(retain_graph=True)",
+        id="graph",
+    ),
+    pytest.param(
+        "keep = torch.empty(16).pin_memory(), torch.nn.Linear(4, 4).to('flagos'), torch.ones(2, device='flagos')\n"
+        "keep[2].cycle = keep[2]\n"
+        "thread = threading.Thread(target=lambda: torch.ones(64, device='flagos').exp_().sum().item())\nthread.start()",
+        id="pinned-module-cycle-thread",
+    ),
+]
+
+
+@pytest.mark.parametrize("program", ALIVE)
+def test_process_must_end_with_0_and_in_silence(run_ok, program):
+    assert run_ok(START + program + "\nprint('last line')") == "last line\n"
+
+
+def test_uncaught_exception_must_give_status_1_and_its_own_traceback(python):
+    done = python(START + "x = torch.ones(2, 3, device='flagos')\ntorch.mm(x, x)")
+    assert done.returncode == 1
+    assert done.stderr.splitlines()[-1].startswith("RuntimeError")
