@@ -1,0 +1,240 @@
+#include "device.h"
+
+#include <c10/util/Exception.h>
+
+#include <array>
+#include <atomic>
+#include <cstring>
+#include <iterator>
+#include <map>
+#include <mutex>
+#include <utility>
+#include <vector>
+
+#include "driver_api.h"
+
+namespace software {
+namespace {
+
+constexpr int kMaxDevices = 64;
+constexpr size_t kPoolSize = 32;
+
+std::atomic<bool> g_initialized{false};
+
+// What a stream of this device is called in c10: the runtime's handle; 0 is the default stream.
+thread_local std::array<c10::StreamId, kMaxDevices> t_current_stream{};
+
+c10::Device self(c10::DeviceIndex device) { return c10::Device(kSelf, device); }
+
+c10::Stream stream_of(c10::DeviceIndex device, c10::StreamId id) {
+  return c10::Stream(c10::Stream::UNSAFE, self(device), id);
+}
+
+struct OnDevice {
+  explicit OnDevice(c10::DeviceIndex device) : before(current_device()) { set_device(device); }
+  ~OnDevice() { driver::set_device(before); }
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  c10::DeviceIndex before;
+};
+
+struct StreamPool {
+  std::mutex mutex;
+  std::map<std::pair<c10::DeviceIndex, bool>, std::vector<c10::StreamId>> streams;
+  std::map<std::pair<c10::DeviceIndex, bool>, size_t> next;
+};
+
+// Never destroyed: streams may be used by other libraries' exit handlers.
+StreamPool& pool() {
+  static auto* instance = new StreamPool;
+  return *instance;
+}
+
+void free_device_memory(void* pointer) { driver::release(pointer); }
+
+struct DeviceAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    const auto device = current_device();
+    TORCH_CHECK(g_initialized, "Allocator not initialized for device ", static_cast<int>(device),
+                ": did you call init?");
+    void* pointer = nullptr;
+    const int code = driver::allocate(&pointer, bytes);
+    if (code == driver::kOutOfMemory) {
+      size_t free_bytes = 0;
+      size_t total = 0;
+      driver::memory_info(&free_bytes, &total);
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", bytes,
+                       " bytes. GPU ", static_cast<int>(device), " has a total capacity of ", total,
+                       " bytes of which ", free_bytes, " are free.");
+    }
+    check(code, "allocate");
+    return {pointer, pointer, &free_device_memory, self(device)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_device_memory; }
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+};
+
+struct PinnedRanges {
+  std::mutex mutex;
+  std::map<const char*, size_t> ranges;
+};
+
+PinnedRanges& pinned() {
+  static auto* instance = new PinnedRanges;
+  return *instance;
+}
+
+void free_pinned_memory(void* pointer) {
+  if (pointer == nullptr) return;
+  {
+    const std::lock_guard<std::mutex> lock(pinned().mutex);
+    pinned().ranges.erase(static_cast<const char*>(pointer));
+  }
+  driver::release_host(pointer);
+}
+
+struct PinnedAllocator final : c10::Allocator {
+  c10::DataPtr allocate(size_t bytes) override {
+    void* pointer = nullptr;
+    check(driver::allocate_host(&pointer, bytes), "allocate pinned memory");
+    if (pointer != nullptr) {
+      const std::lock_guard<std::mutex> lock(pinned().mutex);
+      pinned().ranges[static_cast<const char*>(pointer)] = bytes;
+    }
+    return {pointer, pointer, &free_pinned_memory, c10::Device(c10::DeviceType::CPU)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &free_pinned_memory; }
+  void copy_data(void* destination, const void* source, size_t bytes) const override {
+    default_copy_data(destination, source, bytes);
+  }
+};
+
+struct AdoptedMemory {
+  c10::DataPtr memory;
+  size_t bytes;
+  c10::DeviceIndex device;
+};
+
+void free_adopted_memory(void* context) {
+  auto* adopted = static_cast<AdoptedMemory*>(context);
+  driver::account(adopted->device, -static_cast<int64_t>(adopted->bytes));
+  delete adopted;
+}
+
+}  // namespace
+
+void check(int code, const char* call) {
+  TORCH_CHECK(code == driver::kSuccess, "CUDA error: ", driver::error_string(code), " (", call,
+              ", code ", code, ")");
+}
+
+c10::DeviceIndex device_count() noexcept {
+  int count = 0;
+  if (driver::device_count(&count) != driver::kSuccess) return 0;
+  return static_cast<c10::DeviceIndex>(count);
+}
+
+c10::DeviceIndex current_device() {
+  int device = 0;
+  check(driver::get_device(&device), "get the current device");
+  return static_cast<c10::DeviceIndex>(device);
+}
+
+void set_device(c10::DeviceIndex device) {
+  check(driver::set_device(device), "set the current device");
+}
+
+c10::DeviceIndex resolve(c10::DeviceIndex index) {
+  if (index == -1) return current_device();
+  TORCH_CHECK(index >= 0 && index < device_count(), "CUDA error: invalid device ordinal: got ",
+              static_cast<int>(index), ", this process has ", static_cast<int>(device_count()),
+              " devices");
+  return index;
+}
+
+void mark_initialized() noexcept { g_initialized = true; }
+bool is_initialized() noexcept { return g_initialized; }
+
+void synchronize(c10::DeviceIndex device) {
+  const OnDevice guard(resolve(device));
+  check(driver::device_synchronize(), "synchronize a device");
+}
+
+long runtime_version() {
+  int version = 0;
+  check(driver::runtime_version(&version), "ask for the runtime's version");
+  return version;
+}
+
+c10::Stream current_stream(c10::DeviceIndex device) {
+  const auto index = resolve(device);
+  return stream_of(index, t_current_stream.at(index));
+}
+
+c10::Stream new_stream(c10::DeviceIndex device) {
+  const auto index = resolve(device);
+  const OnDevice guard(index);
+  void* handle = nullptr;
+  check(driver::stream_create(&handle), "create a stream");
+  return stream_of(index, reinterpret_cast<c10::StreamId>(handle));
+}
+
+c10::Stream pool_stream(c10::DeviceIndex device, bool high_priority) {
+  const auto index = resolve(device);
+  const std::lock_guard<std::mutex> lock(pool().mutex);
+  const auto key = std::make_pair(index, high_priority);
+  auto& streams = pool().streams[key];
+  if (streams.size() < kPoolSize) {
+    streams.push_back(new_stream(index).id());
+    return stream_of(index, streams.back());
+  }
+  return stream_of(index, streams[pool().next[key]++ % kPoolSize]);
+}
+
+c10::Stream exchange_stream(c10::Stream stream) {
+  const auto index = resolve(stream.device_index());
+  const auto before = t_current_stream.at(index);
+  t_current_stream.at(index) = stream.id();
+  return stream_of(index, before);
+}
+
+void* native_stream(const c10::Stream& stream) noexcept {
+  return reinterpret_cast<void*>(stream.id());
+}
+
+c10::Allocator* device_allocator() noexcept {
+  static auto* instance = new DeviceAllocator;
+  return instance;
+}
+
+c10::Allocator* pinned_allocator() noexcept {
+  static auto* instance = new PinnedAllocator;
+  return instance;
+}
+
+bool is_pinned(const void* pointer) {
+  const std::lock_guard<std::mutex> lock(pinned().mutex);
+  const auto* address = static_cast<const char*>(pointer);
+  auto after = pinned().ranges.upper_bound(address);
+  if (after == pinned().ranges.begin()) return false;
+  const auto& [begin, bytes] = *std::prev(after);
+  return address < begin + bytes;
+}
+
+c10::DataPtr adopt_memory(c10::DataPtr memory, size_t bytes, c10::DeviceIndex device) {
+  void* pointer = memory.get();
+  if (pointer == nullptr) return {nullptr, self(device)};
+  auto* adopted = new AdoptedMemory{std::move(memory), bytes, device};
+  driver::account(device, static_cast<int64_t>(bytes));
+  return {pointer, adopted, &free_adopted_memory, self(device)};
+}
+
+namespace {
+struct RegisterAllocator {
+  RegisterAllocator() { c10::SetAllocator(kSelf, device_allocator()); }
+} const g_register_allocator;
+}  // namespace
+
+}  // namespace software
