@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch_fl._errors import FlagosImportError, TorchImportError
 from torch_fl._info import BundleInfo, describe, version_of
 from torch_fl._manifest import VENDOR_CORE, read_build_record, read_manifest
 from torch_fl._maps import mapped_libraries
@@ -56,7 +57,10 @@ def _run_on_bundle(manifest: Manifest, stock: StockTorch, environ: MutableMappin
     plan = plan_preload(manifest, bundle, stock, environ)
     state = check_process(plan, manifest.core, mapped_libraries(), torch_imported="torch" in sys.modules)
     preloaded = preload(plan) if state is ProcessState.FRESH else already_loaded(plan)
-    torch = import_module("torch")
+    try:
+        torch = import_module("torch")
+    except ImportError as err:
+        raise TorchImportError(manifest.backend, str(err)) from err
     check_origins(plan.origins, mapped_libraries())
     if manifest.core == VENDOR_CORE:
         restore_version_fields(torch.version, manifest.version_fields, environ)
@@ -71,4 +75,4 @@ def bundle() -> BundleInfo:
 
 _INFO, __version__ = once(lambda: _start(os.environ))
 
-__all__ = ["BundleInfo", "__version__", "bundle", "mapped_libraries"]
+__all__ = ["BundleInfo", "FlagosImportError", "__version__", "bundle", "mapped_libraries"]

@@ -137,6 +137,16 @@ class LeftoverError(FlagosImportError):
         )
 
 
+class TorchImportError(FlagosImportError):
+    """The bundle is loaded, and stock torch does not start on it; the cause is chained."""
+
+    def __init__(self, backend: str, words: str) -> None:
+        super().__init__(
+            f"{backend}: stock torch could not be imported on the bundle's core: {words}",
+            hint="stock torch is incomplete, or does not belong to the bundle; reinstall torch and torch_fl",
+        )
+
+
 class MixedCoreError(FlagosImportError):
     """After the import, a core library is mapped twice or from the wrong place; all of them at once."""
 

@@ -316,6 +316,21 @@ def test_strategy_that_this_version_lacks_must_be_refused(tmp_path, asked):
     )
 
 
+def test_stock_torch_that_does_not_fit_the_core_must_be_named(tmp_path):
+    site = complete_site(tmp_path)
+    spec = {"needed": ("libtorch_python.so",), "runpath": "$ORIGIN/lib", "undefined": ("initModuleOfAnotherBuild",)}
+    stub = site.library(site.root / "torch/_C.so", **spec)
+    with (site.root / "torch/__init__.py").open("r+") as stream:
+        text = stream.read().replace('ctypes.CDLL(str(_here / "_C.so"))', "import torch._C")
+        stream.seek(0)
+        stream.write(text)
+    assert site.run(TRY).stdout == (
+        f"TorchImportError\nfake: stock torch could not be imported on the bundle's core: {stub}: undefined symbol: "
+        "initModuleOfAnotherBuild\nhint: stock torch is incomplete, or does not belong to the bundle; reinstall torch "
+        "and torch_fl\n"
+    )
+
+
 def test_second_copy_under_a_mangled_name_must_be_reported(tmp_path):
     site = complete_site(tmp_path)
     copy = site.library(site.root / "torch.libs/libc10-0123abcd.so")
