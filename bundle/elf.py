@@ -16,7 +16,7 @@ from elftools.elf.gnuversions import GNUVerNeedSection
 from bundle.errors import MalformedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 _MAGIC = b"\x7fELF"
@@ -97,49 +97,61 @@ def read_elf(path: Path) -> ElfInfo:
         MalformedError: not a 64-bit ELF file, or one without a dynamic section, or damaged.
     """
     with _opened(path) as elf:
-        tags = _dynamic_tags(elf, path)
-        headers = list(elf.iter_segments())
-        stacks = [header["p_flags"] for header in headers if header["p_type"] == "PT_GNU_STACK"]
-        return ElfInfo(
-            path=path,
-            soname=next(iter(tags.get("DT_SONAME", [])), None),
-            needed=tuple(tags.get("DT_NEEDED", [])),
-            runpath=_split(tags.get("DT_RUNPATH", [])),
-            rpath=_split(tags.get("DT_RPATH", [])),
-            machine=_MACHINES.get(elf["e_machine"], str(elf["e_machine"])),
-            load_alignments=tuple(header["p_align"] for header in headers if header["p_type"] == "PT_LOAD"),
-            # Without the header the loader assumes the worst.
-            executable_stack=not stacks or any(flags & _PF_X for flags in stacks),
-            version_needs=tuple(_version_needs(elf)),
-        )
+        return _info(elf, path)
 
 
 def read_symbols(path: Path) -> Symbols:
     """Read the names in `.dynsym`.
 
-    Works on the raw bytes of the two sections: libtorch_cpu has 74 thousand symbols, for which pyelftools' own objects
-    take seconds.
-
     Raises:
         MalformedError: as `read_elf`, or no `.dynsym` section, or a name outside of `.dynstr`.
     """
     with _opened(path) as elf:
-        table = elf.get_section_by_name(".dynsym")
-        if table is None:
-            raise MalformedError(f"{path}: no .dynsym section, so its symbols are unknown")
-        names: bytes = elf.get_section(table["sh_link"]).data()
-        order = "<" if elf.little_endian else ">"
-        defined: set[bytes] = set()
-        undefined: set[bytes] = set()
-        for offset, info, _, index, _, _ in struct.iter_unpack(f"{order}IBBHQQ", table.data()):
-            end = names.find(b"\0", offset)
-            if end < 0:
-                raise MalformedError(f"{path}: a symbol's name lies outside of .dynstr (offset {offset:#x})")
-            if index == _SHN_UNDEF:
-                if info >> 4 == _STB_GLOBAL:
-                    undefined.add(names[offset:end])
-            elif info >> 4 in _EXPORTING:
-                defined.add(names[offset:end])
+        return _symbols(elf, path)
+
+
+def read_library(path: Path) -> tuple[ElfInfo, Symbols]:
+    """Do what `read_elf` and `read_symbols` do, opening the file once."""
+    with _opened(path) as elf:
+        return _info(elf, path), _symbols(elf, path)
+
+
+def _info(elf: ELFFile, path: Path) -> ElfInfo:
+    headers = list(elf.iter_segments())
+    tags = _dynamic_tags(headers, path)
+    stacks = [header["p_flags"] for header in headers if header["p_type"] == "PT_GNU_STACK"]
+    return ElfInfo(
+        path=path,
+        soname=next(iter(tags.get("DT_SONAME", [])), None),
+        needed=tuple(tags.get("DT_NEEDED", [])),
+        runpath=_split(tags.get("DT_RUNPATH", [])),
+        rpath=_split(tags.get("DT_RPATH", [])),
+        machine=_MACHINES.get(elf["e_machine"], str(elf["e_machine"])),
+        load_alignments=tuple(header["p_align"] for header in headers if header["p_type"] == "PT_LOAD"),
+        # Without the header the loader assumes the worst.
+        executable_stack=not stacks or any(flags & _PF_X for flags in stacks),
+        version_needs=tuple(_version_needs(elf)),
+    )
+
+
+def _symbols(elf: ELFFile, path: Path) -> Symbols:
+    # On the raw bytes of the two sections: pyelftools' own objects take seconds for libtorch_cpu's 74 thousand symbols.
+    table = elf.get_section_by_name(".dynsym")
+    if table is None:
+        raise MalformedError(f"{path}: no .dynsym section, so its symbols are unknown")
+    names: bytes = elf.get_section(table["sh_link"]).data()
+    order = "<" if elf.little_endian else ">"
+    defined: set[bytes] = set()
+    undefined: set[bytes] = set()
+    for offset, info, _, index, _, _ in struct.iter_unpack(f"{order}IBBHQQ", table.data()):
+        end = names.find(b"\0", offset)
+        if end < 0:
+            raise MalformedError(f"{path}: a symbol's name lies outside of .dynstr (offset {offset:#x})")
+        if index == _SHN_UNDEF:
+            if info >> 4 == _STB_GLOBAL:
+                undefined.add(names[offset:end])
+        elif info >> 4 in _EXPORTING:
+            defined.add(names[offset:end])
     return Symbols(defined=_decoded(defined), undefined_strong=_decoded(undefined))
 
 
@@ -168,11 +180,11 @@ def _checked_class(path: Path, stream: BinaryIO) -> ELFFile:
     return elf
 
 
-def _dynamic_tags(elf: ELFFile, path: Path) -> dict[str, list[str]]:
+def _dynamic_tags(segments: Iterable[Any], path: Path) -> dict[str, list[str]]:
     """Return the string-valued tags in file order."""
     named = {"DT_SONAME": "soname", "DT_NEEDED": "needed", "DT_RUNPATH": "runpath", "DT_RPATH": "rpath"}
     tags: dict[str, list[str]] = {}
-    dynamic = [segment for segment in elf.iter_segments() if isinstance(segment, DynamicSegment)]
+    dynamic = [segment for segment in segments if isinstance(segment, DynamicSegment)]
     if not dynamic:
         raise MalformedError(f"{path}: no dynamic section, so it is no shared object")
     for tag in dynamic[0].iter_tags():

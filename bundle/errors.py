@@ -14,6 +14,7 @@
 | 9 | refused: inputs disagree, or output would be wrong |
 | 70 | a bug in this tool |
 | 130 | interrupted |
+| 143 | terminated |
 """
 
 from __future__ import annotations
@@ -154,7 +155,10 @@ class VersionMismatchError(RefusedError):
     def __init__(self, backend: str, *, vendor: str, stock: str) -> None:
         super().__init__(
             f"{backend}: vendor torch is {vendor}, stock torch is {stock}; the base versions must be equal",
-            hint="build against stock torch of the vendor's base version (TORCH_FL_STOCK_TORCH), or use another vendor torch",
+            hint=(
+                "build against stock torch of the vendor's base version (TORCH_FL_STOCK_TORCH), "
+                "or use another vendor torch"
+            ),
         )
 
 

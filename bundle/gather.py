@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundle.backends import CORE_LIBRARIES, CoreSource, Library, Role, When
-from bundle.elf import is_elf, read_elf, read_symbols
+from bundle.elf import is_elf, read_elf, read_library
 from bundle.errors import InputNotFoundError, RefusedError
 from bundle.inputs import BUILDS_WITHOUT, STOCK_SERVES, VERSION_COPY, BundleInputs, Missing, Source, StockFacts
 from bundle.system import NEVER_BUNDLED, matches
@@ -118,15 +118,9 @@ def _source(name: str, path: Path, role: Role, when: When = When.ALWAYS) -> Sour
     real = _resolved(path)
     if not is_elf(real):
         return Source(name=name, path=real, role=Role.DATA, size=real.stat().st_size)
-    return Source(
-        name=name,
-        path=real,
-        role=role,
-        size=real.stat().st_size,
-        when=when,
-        info=read_elf(real),
-        symbols=read_symbols(real),
-    )
+    info, symbols = read_library(real)
+    size = real.stat().st_size
+    return Source(name=name, path=real, role=role, size=size, when=when, info=info, symbols=symbols)
 
 
 def _add_library(found: _Found, library: Library, folder: Path) -> None:

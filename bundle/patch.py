@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bundle.elf import read_elf, read_symbols
+from bundle.elf import read_elf, read_library, read_symbols
 from bundle.errors import RefusedError, ToolError
 from bundle.proc import run
 
@@ -91,9 +91,9 @@ def apply_edit(edit: Edit, patchelf: Patchelf, ui: Reporter | None = None) -> El
     if before.machine in _PAGE_SIZES:
         command += ["--page-size", str(_PAGE_SIZES[before.machine])]
     run([*command, "--set-rpath", ":".join(edit.runpath), edit.path], ui=ui)
-    after = read_elf(edit.path)
+    after, symbols_after = read_library(edit.path)
     _verify(edit, before, after, patchelf)
-    if read_symbols(edit.path) != symbols:
+    if symbols_after != symbols:
         raise _damage(edit, patchelf, "its dynamic symbols are no longer the same")
     return after
 

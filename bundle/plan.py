@@ -73,7 +73,7 @@ class BundlePlan:
         data = {**asdict(self), "backend": self.backend.name, "schema": SCHEMA, "size": self.size}
         return json.dumps(data, indent=2, sort_keys=True, default=str) + "\n"
 
-    def text(self) -> str:
+    def to_text(self) -> str:
         """Return the plan for people."""
         steps = {step.name: number for number, step in enumerate(self.load, start=1)}
         late = {step.name for step in self.load if step.when == When.DRIVER.value}

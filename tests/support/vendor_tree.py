@@ -5,6 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from bundle.backends import BACKENDS, CoreSource
+from bundle.gather import gather, read_stock
+from bundle.plan import BundlePlan, plan_bundle
+from bundle.sdk import resolve_sdk
+from bundle.vendor import find_vendor_torch
 from tests.support.tiny_elf import ElfSpec
 
 if TYPE_CHECKING:
@@ -145,3 +150,12 @@ def _graft(folder: Path, outside: Path) -> None:
             continue
         # As the real libmpi: a link that leaves the folder.
         (folder / name).symlink_to(spec.write(outside / "libe.so.4"))
+
+
+def plan_of(tree: VendorTree, *, core: CoreSource | None = None, version: str | None = None) -> BundlePlan:
+    """Run everything up to the plan on a fake installation, as the bundle stage does."""
+    backend = BACKENDS[tree.backend]
+    vendor = find_vendor_torch(backend, {}, explicit=tree.torch, declared_version=version)
+    sdk = resolve_sdk(backend, {}, explicit=tree.sdk_root)
+    stock = read_stock(tree.stock_lib, STOCK_VERSION)
+    return plan_bundle(gather(backend, vendor, sdk, stock, environ=tree.environ, core=core))

@@ -1,0 +1,397 @@
+"""What the bundle stage decides, on fake installations of all four vendors."""
+
+from __future__ import annotations
+
+import functools
+import json
+
+import pytest
+
+from bundle.backends import BACKENDS, CoreSource
+from bundle.errors import (
+    CoreLibraryMissingError,
+    InputNotFoundError,
+    LibraryCycleError,
+    MalformedError,
+    RefusedError,
+    UnresolvedLibraryError,
+    VersionMismatchError,
+)
+from bundle.gather import gather, read_stock
+from bundle.sdk import resolve_sdk
+from bundle.vendor import find_vendor_torch
+from tests.support.tiny_elf import ElfSpec
+from tests.support.vendor_tree import GRAFTED, MKL, make_vendor, plan_of, torch_libraries, version_text
+
+CORE = {"libc10.so", "libtorch_cpu.so", "libtorch.so", "libtorch_global_deps.so", "libtorch_python.so", "libshm.so"}
+
+
+def names(plan):
+    return [copy.name for copy in plan.copies]
+
+
+def order(plan):
+    return [step.name for step in plan.load]
+
+
+def runpath(plan, name):
+    return next(edit.runpath for edit in plan.edits if edit.name == name)
+
+
+def rewrite(tree, name, **changes):
+    spec = {"soname": name, **torch_libraries(tree.backend)[name], **changes}
+    ElfSpec(**spec).write(tree.lib / name)
+
+
+@pytest.fixture(scope="module")
+def untouched(tmp_path_factory):
+    """Return the tree and the plan of a complete installation; made once, since most tests only look."""
+
+    @functools.cache
+    def get(name):
+        tree = make_vendor(name, tmp_path_factory.mktemp(name))
+        return tree, plan_of(tree)
+
+    return get
+
+
+@pytest.mark.parametrize(("name", "count"), [("metax", 9), ("ppu", 12), ("dcu", 28), ("cuda", 5)])
+def test_a_complete_bundle_must_have_the_vendors_number_of_files(untouched, name, count):
+    _, plan = untouched(name)
+    assert len(plan.copies) == count == len(set(names(plan)))
+    assert BACKENDS[name].bundle_files in (count, None)
+    assert plan.warnings == ()
+
+
+def test_ppu_must_bundle_its_mkl_and_dcu_its_grafted_libraries(untouched):
+    assert set(MKL) < set(names(untouched("ppu")[1]))
+    assert set(GRAFTED) < set(names(untouched("dcu")[1]))
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_load_order_must_put_each_library_after_its_needs(untouched, name):
+    loaded = order(untouched(name)[1])
+    for library, spec in torch_libraries(name).items():
+        for needed in set(spec.get("needed", ())) & set(loaded):
+            if library in loaded:
+                assert loaded.index(needed) < loaded.index(library)
+
+
+def test_magma_must_be_in_the_load_order_before_what_needs_it(untouched):
+    # The field linked libmagma, but did not preload it.
+    loaded = order(untouched("dcu")[1])
+    assert loaded.index("libtorch_cpu.so") < loaded.index("libmagma.so") < loaded.index("libtorch_hip.so")
+
+
+def test_nvshmem_must_load_after_the_provider_that_it_does_not_name(untouched):
+    assert order(untouched("cuda")[1])[:3] == [
+        "libc10_cuda.so",
+        "libtorch_nvshmem.so",
+        "libtorch_cuda.so",
+    ]
+
+
+@pytest.mark.parametrize(("name", "bundled"), [("dcu", True), ("cuda", True), ("metax", False), ("ppu", False)])
+def test_nvrtc_must_be_bundled_where_stock_torch_lacks_it_and_opened_only_with_a_driver(untouched, name, bundled):
+    # Reached by dlopen, not by DT_NEEDED: on DCU the first random number failed for want of it.
+    _, plan = untouched(name)
+    assert ("libcaffe2_nvrtc.so" in names(plan)) == bundled
+    late = [step.name for step in plan.load if step.when == "driver"]
+    assert late == (["libcaffe2_nvrtc.so"] if bundled else [])
+    if bundled:
+        assert order(plan)[-1] == "libcaffe2_nvrtc.so"
+
+
+def test_dcu_must_carry_version_py_and_its_fields(untouched):
+    # Without them torch.version.hip is None, and Triton finds no active driver.
+    _, plan = untouched("dcu")
+    copy = next(copy for copy in plan.copies if copy.name == "vendor_version.py")
+    assert (copy.source.name, copy.role.value) == ("version.py", "data")
+    assert plan.version_fields == {"hip": "6.3.26113", "rocm": "26.04"}
+    assert "vendor_version.py" not in order(plan)
+
+
+def test_dcu_without_version_py_must_be_refused(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    (tree.torch / "version.py").unlink()
+    with pytest.raises(CoreLibraryMissingError, match=r"missing from .*: version\.py"):
+        plan_of(tree, version="2.10.0")
+
+
+def test_a_missing_libshm_must_fall_back_to_stocks_and_say_so(tmp_path):
+    # A vendor image ships eight libraries without it; the copy was skipped in silence and the import died.
+    tree = make_vendor("metax", tmp_path)
+    (tree.lib / "libshm.so").unlink()
+    plan = plan_of(tree)
+    assert len(plan.copies) == 8
+    assert plan.warnings == ("libshm.so not in vendor torch; stock's is used",)
+    assert "$ORIGIN/../../torch/lib" in runpath(plan, "libtorch_python.so")
+    assert "$ORIGIN/../../torch/lib" not in runpath(plan, "libc10.so")
+
+
+def test_a_libshm_that_stock_lacks_too_must_be_refused(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    (tree.lib / "libshm.so").unlink()
+    (tree.stock_lib / "libshm.so").unlink()
+    with pytest.raises(RefusedError, match=r"neither the vendor's torch nor stock torch 2\.10\.0\+cpu has libshm\.so"):
+        plan_of(tree)
+
+
+def test_a_cuda_build_without_nvshmem_must_be_planned_with_a_warning(tmp_path):
+    tree = make_vendor("cuda", tmp_path)
+    (tree.lib / "libtorch_nvshmem.so").unlink()
+    rewrite(tree, "libtorch_cuda.so", needed=("libc10_cuda.so",))
+    plan = plan_of(tree)
+    assert len(plan.copies) == 4
+    assert plan.warnings == ("libtorch_nvshmem.so not in vendor torch; some builds of the vendor do without",)
+
+
+def test_all_missing_core_libraries_must_be_listed_at_once(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    for name in ("libtorch_cuda.so", "libc10.so"):
+        (tree.lib / name).unlink()
+    with pytest.raises(CoreLibraryMissingError) as caught:
+        plan_of(tree)
+    assert str(caught.value) == f"metax: required libraries missing from {tree.lib}: libc10.so, libtorch_cuda.so"
+    assert caught.value.exit_code == 4
+
+
+def test_all_unresolved_libraries_must_be_listed_with_their_users(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    rewrite(tree, "libc10.so", needed=("libfoo.so.1", "libc.so.6"))
+    rewrite(tree, "libshm.so", needed=("libfoo.so.1", "libbar.so.2"))
+    with pytest.raises(UnresolvedLibraryError) as caught:
+        plan_of(tree)
+    text = str(caught.value)
+    assert text.startswith("metax: 2 needed libraries are unresolved; looked in the 9 files to bundle, stock torch ")
+    assert "\n  libbar.so.2 (needed by libshm.so)\n  libfoo.so.1 (needed by libc10.so, libshm.so)" in text
+    assert caught.value.exit_code == 5
+
+
+def test_a_vendor_core_must_not_be_completed_from_stock(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    ElfSpec(soname="libextra.so").write(tree.stock_lib / "libextra.so")
+    rewrite(tree, "libc10.so", needed=("libextra.so",))
+    with pytest.raises(UnresolvedLibraryError, match=r"libextra\.so \(needed by libc10\.so\)"):
+        plan_of(tree)
+
+
+def test_a_library_found_in_the_sdk_must_be_left_to_the_target(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    ElfSpec(soname="libvendorblas.so.3").write(tree.sdk_root / "lib" / "libvendorblas.so.3")
+    rewrite(tree, "libc10.so", needed=("libvendorblas.so.3", "libgomp.so.1", "libstdc++.so.6"))
+    assert plan_of(tree).driver_sonames == ("libmcruntime.so", "libvendorblas.so.3")
+
+
+def test_a_dangling_link_in_the_sdk_must_not_count_as_a_driver(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    (tree.sdk_root / "lib" / "libvendorblas.so.3").symlink_to("gone")
+    rewrite(tree, "libc10.so", needed=("libvendorblas.so.3",))
+    with pytest.raises(UnresolvedLibraryError, match="libvendorblas"):
+        plan_of(tree)
+
+
+def test_a_cycle_must_be_refused(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    rewrite(tree, "libc10.so", needed=("libtorch_cpu.so",))
+    with pytest.raises(LibraryCycleError, match=r"libc10\.so -> libtorch_cpu\.so -> libc10\.so"):
+        plan_of(tree)
+
+
+@pytest.mark.parametrize(
+    ("changes", "what"),
+    [
+        pytest.param({"soname": "libc10.so.1"}, r"DT_SONAME is libc10\.so\.1, expected libc10\.so", id="other-soname"),
+        pytest.param({"soname": None}, r"DT_SONAME is missing, expected libc10\.so", id="no-soname"),
+        pytest.param({"needed": ("libtorch_cpu-872a1bfe.so",)}, "grafted copy of a core library", id="mangled-core"),
+        pytest.param({"machine": "aarch64"}, "is for aarch64, stock torch for x86_64", id="other-machine"),
+    ],
+)
+def test_a_core_library_that_would_load_twice_or_not_at_all_must_be_refused(tmp_path, changes, what):
+    tree = make_vendor("metax", tmp_path)
+    rewrite(tree, "libc10.so", **changes)
+    with pytest.raises(RefusedError, match=what):
+        plan_of(tree)
+
+
+def test_a_grafted_core_in_torch_libs_must_be_refused(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    ElfSpec(soname="libc10-52d951ec.so").write(tree.torch.parent / "torch.libs" / "libc10-52d951ec.so")
+    with pytest.raises(RefusedError, match=r"grafted copy of a core library: libc10-52d951ec\.so"):
+        plan_of(tree)
+
+
+@pytest.mark.parametrize("name", BACKENDS)
+def test_runpath_must_hold_only_origin_and_target_driver_dirs(untouched, name):
+    tree, plan = untouched(name)
+    backend = BACKENDS[name]
+    for edit in plan.edits:
+        assert edit.runpath[:2] == ("$ORIGIN", f"$ORIGIN/../../torch_fl/{backend.bundle_dir}")
+        assert len(set(edit.runpath)) == len(edit.runpath)
+        assert all(entry for entry in edit.runpath)
+        assert str(tree.sdk_root.parent) not in ":".join(edit.runpath)
+        assert ("$ORIGIN/../../torch/lib" in edit.runpath) == (backend.core is CoreSource.STOCK)
+        assert not [entry for entry in edit.runpath if "vendor/build" in entry]
+        assert edit.runpath[-len(plan.driver_dirs) :] == plan.driver_dirs or not plan.driver_dirs
+    assert len(plan.edits) == len(plan.copies) - int(backend.version_file)
+
+
+def test_cuda_must_keep_the_vendors_entries_for_pip_installed_libraries(tmp_path):
+    tree = make_vendor("cuda", tmp_path)
+    rewrite(tree, "libtorch_cuda.so", rpath="$ORIGIN/../../nvidia/cu13/lib:/usr/local/cuda/lib64:$ORIGIN:")
+    assert runpath(plan_of(tree), "libtorch_cuda.so") == (
+        "$ORIGIN",
+        "$ORIGIN/../../torch_fl/lib_cuda",
+        "$ORIGIN/../../torch/lib",
+        "$ORIGIN/../../nvidia/cu13/lib",
+    )
+
+
+def test_other_backends_must_not_keep_the_vendors_entries(tmp_path):
+    tree = make_vendor("ppu", tmp_path)
+    rewrite(tree, "libc10.so", rpath="$ORIGIN/../../nvidia/cu13/lib:$ORIGIN/stubs")
+    assert not [entry for entry in runpath(plan_of(tree), "libc10.so") if "nvidia" in entry or "stubs" in entry]
+
+
+def test_core_vendor_must_bundle_the_whole_cuda_core(untouched):
+    tree, stock = untouched("cuda")
+    plan = plan_of(tree, core=CoreSource.VENDOR)
+    assert set(names(plan)) == CORE | set(names(stock))
+    assert plan.core is CoreSource.VENDOR
+    assert order(plan).index("libtorch_cuda.so") < order(plan).index("libtorch.so")
+    assert "$ORIGIN/../../torch/lib" not in runpath(plan, "libtorch_cuda.so")
+
+
+def test_cuda_must_take_requirements_from_the_vendors_metadata(tmp_path):
+    tree = make_vendor("cuda", tmp_path)
+    assert [requirement.partition("=")[0] for requirement in plan_of(tree).requirements] == [
+        "nvidia-cudnn-cu13",
+        "cuda-toolkit[cudart,nvrtc]",
+    ]
+    for metadata in tree.torch.parent.glob("*.dist-info/METADATA"):
+        metadata.unlink()
+    assert "the target must bring the runtime by other means" in plan_of(tree).warnings[0]
+
+
+def test_a_link_out_of_torch_libs_must_be_bundled_with_its_content(untouched):
+    # Links were dropped by a walk over regular files; libmpi is one in the real torch.libs.
+    tree, plan = untouched("dcu")
+    copy = next(copy for copy in plan.copies if copy.name == GRAFTED[4])
+    assert copy.source == tree.sdk_root.parent / "opt" / "mpi" / "libe.so.4"
+    assert not copy.source.is_symlink()
+
+
+def test_two_names_of_one_grafted_file_must_give_one_copy_under_the_needed_name(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    (tree.torch.parent / "torch.libs" / "liba.so").symlink_to(GRAFTED[0])
+    (tree.torch.parent / "torch.libs" / "libzz.so").symlink_to(GRAFTED[16])
+    plan = plan_of(tree)
+    assert len(plan.copies) == 28
+    assert {"liba.so", "libzz.so"}.isdisjoint(names(plan))
+
+
+def test_one_grafted_file_under_two_needed_names_must_be_refused(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    (tree.torch.parent / "torch.libs" / "liba.so").symlink_to(GRAFTED[0])
+    rewrite(tree, "libshm.so", needed=("liba.so",))
+    with pytest.raises(RefusedError, match=f"is needed under several names: {GRAFTED[0]}, liba.so"):
+        plan_of(tree)
+
+
+@pytest.mark.parametrize("target", ["gone", "libloop.so"], ids=["dangling", "loop"])
+def test_a_link_that_leads_nowhere_must_be_refused_by_name(tmp_path, target):
+    tree = make_vendor("dcu", tmp_path)
+    (tree.torch.parent / "torch.libs" / "libloop.so").symlink_to(target)
+    with pytest.raises(RefusedError, match=r"torch\.libs/libloop\.so is a link that leads nowhere"):
+        plan_of(tree)
+
+
+def test_a_dangling_core_link_must_be_refused_and_not_pass_as_missing(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    (tree.lib / "libshm.so").unlink()
+    (tree.lib / "libshm.so").symlink_to("gone")
+    with pytest.raises(RefusedError, match=r"libshm\.so is a link that leads nowhere"):
+        plan_of(tree)
+
+
+def test_the_c_and_cpp_runtimes_must_never_be_bundled(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    for name in ("libstdc++.so.6", "libgcc_s.so.1", "libgomp.so.1"):
+        ElfSpec(soname=name).write(tree.torch.parent / "torch.libs" / name)
+    plan = plan_of(tree)
+    assert len(plan.copies) == 28
+    assert [warning.split(" ")[0] for warning in plan.warnings] == ["libgcc_s.so.1", "libgomp.so.1", "libstdc++.so.6"]
+
+
+def test_a_grafted_file_that_nothing_needs_must_be_carried_but_not_opened(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    ElfSpec(soname="libidle.so").write(tree.torch.parent / "torch.libs" / "libidle.so")
+    (tree.torch.parent / "torch.libs" / "LICENSE").write_text("text")
+    plan = plan_of(tree)
+    assert {"libidle.so", "LICENSE"} < set(names(plan))
+    assert {"libidle.so", "LICENSE"}.isdisjoint(order(plan))
+    assert "LICENSE" not in {edit.name for edit in plan.edits}
+
+
+def test_two_files_of_one_soname_must_be_refused(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    ElfSpec(soname=GRAFTED[3]).write(tree.torch.parent / "torch.libs" / "libother.so")
+    with pytest.raises(RefusedError, match=f"both answer to {GRAFTED[3]}"):
+        plan_of(tree)
+
+
+def test_a_text_file_under_a_librarys_name_must_be_refused(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    (tree.lib / "libshm.so").write_text("INPUT(libshm.so.1)")
+    with pytest.raises(MalformedError, match=r"libshm\.so: not an ELF file"):
+        plan_of(tree)
+
+
+def test_dcu_without_torch_libs_must_be_refused(tmp_path):
+    tree = make_vendor("dcu", tmp_path)
+    (tree.torch.parent / "torch.libs").rename(tmp_path / "elsewhere")
+    with pytest.raises(CoreLibraryMissingError, match=r"missing from .*/site-packages: torch\.libs"):
+        plan_of(tree)
+
+
+def test_ppu_without_mkl_must_name_the_folder_that_was_searched(tmp_path):
+    tree = make_vendor("ppu", tmp_path)
+    (tree.mkl / MKL[1]).unlink()
+    with pytest.raises(CoreLibraryMissingError, match=f"required libraries missing from {tree.mkl}: {MKL[1]}"):
+        plan_of(tree)
+
+
+def test_vendor_and_stock_of_different_versions_must_be_refused(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    (tree.torch / "version.py").write_text(version_text("2.9.1+metax3", {}))
+    with pytest.raises(VersionMismatchError, match=r"vendor torch is 2\.9\.1\+metax3, stock torch is 2\.10\.0\+cpu"):
+        plan_of(tree)
+
+
+def test_a_folder_that_is_no_stock_torch_must_be_refused(tmp_path):
+    with pytest.raises(InputNotFoundError, match=r"stock torch: no .*libc10\.so"):
+        read_stock(tmp_path, "2.10.0+cpu")
+
+
+def test_a_passed_over_sdk_variable_must_become_a_warning(tmp_path):
+    tree = make_vendor("metax", tmp_path)
+    backend = BACKENDS["metax"]
+    environ = {"METAX_PATH": "/typo", "MACA_PATH": str(tree.sdk_root)}
+    vendor = find_vendor_torch(backend, {}, explicit=tree.torch)
+    stock = read_stock(tree.stock_lib, "2.10.0+cpu")
+    inputs = gather(backend, vendor, resolve_sdk(backend, environ), stock, environ={})
+    assert inputs.sdk.passed_over == ("/typo (METAX_PATH)",)
+
+
+def test_a_plan_must_be_printable_before_anything_is_written(untouched):
+    tree, plan = untouched("dcu")
+    data = json.loads(plan.to_json())
+    assert data["schema"] == 1
+    assert data["backend"] == "dcu"
+    assert data["size"] == sum(copy["size"] for copy in data["copies"])
+    assert plan.to_json() == plan_of(tree).to_json()
+    text = plan.to_text()
+    assert text.startswith("dcu: 28 files, ")
+    assert "libmagma.so  device, 0.0 MB, opened as " in text
+    assert "libcaffe2_nvrtc.so  core, 0.0 MB, opened as 27 where the driver is" in text
+    assert "left to the target: libgalaxyhip.so.5, libomp.so" in text
