@@ -43,14 +43,14 @@ LAYERS = [
 
 
 @pytest.mark.parametrize(("make", "shape"), LAYERS)
-def test_layer_must_give_outputs_gradients_and_buffers_of_the_cpu(to_device, device, make, shape):
+def test_layer_must_give_outputs_gradients_and_buffers_of_the_cpu(to_device, device, product_tolerance, make, shape):
     torch.manual_seed(2)
     layer, source = make(), torch.randn(shape, requires_grad=True)
     inputs = (source, source) if isinstance(layer, nn.Bilinear) else (source,)
     there = copy.deepcopy(layer).to(device)
     moved = to_device(source)
     got = run_layer(there, *((moved, moved) if len(inputs) == 2 else (moved,)))
-    torch.testing.assert_close([part.cpu() for part in got], run_layer(layer, *inputs), rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close([part.cpu() for part in got], run_layer(layer, *inputs), **product_tolerance)
     assert {part.device for part in got} == {device}
 
 
@@ -147,17 +147,17 @@ ATTENTION = [
 
 
 @pytest.mark.parametrize(("options", "query", "key"), ATTENTION)
-def test_attention_and_its_gradients_must_equal_cpu(agree, options, query, key):
+def test_attention_and_its_gradients_must_equal_cpu(agree, product_tolerance, options, query, key):
     def both(q, k, v):
         result = functional.scaled_dot_product_attention(q, k, v, **options)
         return result.detach(), *torch.autograd.grad(result.square().sum(), (q, k, v))
 
     inputs = torch.randn(query), torch.randn(key), torch.randn(key)
-    agree(both, *(value.requires_grad_() for value in inputs))
+    agree(both, *(value.requires_grad_() for value in inputs), tolerance=product_tolerance)
 
 
 @pytest.mark.parametrize("kind", ["bool", "float"])
-def test_attention_with_a_mask_must_equal_cpu(agree, kind):
+def test_attention_with_a_mask_must_equal_cpu(agree, product_tolerance, kind):
     allowed = torch.ones(5, 5).tril().bool()
     mask = allowed if kind == "bool" else torch.zeros(5, 5).masked_fill(~allowed, -float("inf"))
     agree(
@@ -166,33 +166,34 @@ def test_attention_with_a_mask_must_equal_cpu(agree, kind):
         torch.randn(2, 3, 5, 8),
         torch.randn(2, 3, 5, 8),
         mask,
+        tolerance=product_tolerance,
     )
 
 
 @pytest.mark.parametrize("need_weights", [False, True], ids=["no-weights", "weights"])
-def test_multi_head_attention_must_equal_cpu(device, need_weights):
+def test_multi_head_attention_must_equal_cpu(device, product_tolerance, need_weights):
     torch.manual_seed(6)
     layer = nn.MultiheadAttention(8, 2, batch_first=True)
     there, source = copy.deepcopy(layer).to(device), torch.randn(3, 5, 8)
     expected = layer(source, source, source, need_weights=need_weights)
     got = there(*[source.to(device)] * 3, need_weights=need_weights)
-    torch.testing.assert_close(got[0].cpu(), expected[0])
+    torch.testing.assert_close(got[0].cpu(), expected[0], **product_tolerance)
     if need_weights:
-        torch.testing.assert_close(got[1].cpu(), expected[1])
+        torch.testing.assert_close(got[1].cpu(), expected[1], **product_tolerance)
 
 
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
-def test_recurrent_layer_and_its_gradients_must_equal_cpu(device, layer):
+def test_recurrent_layer_and_its_gradients_must_equal_cpu(device, product_tolerance, layer):
     torch.manual_seed(7)
     here = layer(4, 5, num_layers=2, batch_first=True)
     there = copy.deepcopy(here).to(device)
     source = torch.randn(3, 6, 4)
     expected, got = here(source)[0], there(source.to(device))[0]
-    torch.testing.assert_close(got.cpu(), expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(got.cpu(), expected, **product_tolerance)
     expected.sum().backward()
     got.sum().backward()
     for one, other in zip(there.parameters(), here.parameters(), strict=True):
-        torch.testing.assert_close(one.grad.cpu(), other.grad, rtol=1e-3, atol=1e-4)
+        torch.testing.assert_close(one.grad.cpu(), other.grad, rtol=1e-3, atol=10 * product_tolerance["atol"])
 
 
 def test_gradients_must_be_clipped_as_on_the_cpu(device):
