@@ -318,7 +318,11 @@ def test_strategy_that_this_version_lacks_must_be_refused(tmp_path, asked):
 
 def test_stock_torch_that_does_not_fit_the_core_must_be_named(tmp_path):
     site = complete_site(tmp_path)
-    spec = {"needed": ("libtorch_python.so",), "runpath": "$ORIGIN/lib", "undefined": ("initModuleOfAnotherBuild",)}
+    spec: dict[str, Any] = {
+        "needed": ("libtorch_python.so",),
+        "runpath": "$ORIGIN/lib",
+        "undefined": ("initModuleOfAnotherBuild",),
+    }
     stub = site.library(site.root / "torch/_C.so", **spec)
     with (site.root / "torch/__init__.py").open("r+") as stream:
         text = stream.read().replace('ctypes.CDLL(str(_here / "_C.so"))', "import torch._C")
