@@ -10,7 +10,7 @@ import nox
 # nox does not put the noxfile's folder on sys.path when it is started as a program.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from bundle.backends import BACKENDS, Backend  # noqa: E402 - needs the line above
+from bundle.backends import BACKENDS, Backend
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["lint", "typecheck"]
@@ -33,7 +33,9 @@ def wheel_session(backend: Backend) -> None:
         install(session, "bundle")
         session.run("python", "-m", "bundle", "wheel", "--backend", backend.name, *session.posargs)
 
-    wheel.__doc__ = f"Self-contained {backend.title} wheel: compile, bundle, repack, audit (-- --forged without hardware)."
+    wheel.__doc__ = (
+        f"Self-contained {backend.title} wheel: compile, bundle, repack, audit (-- --forged without hardware)."
+    )
 
 
 def verify_session(backend: Backend) -> None:
@@ -44,7 +46,9 @@ def verify_session(backend: Backend) -> None:
         install(session, "bundle")
         session.run("python", "-m", "bundle", "verify", "--backend", backend.name, *session.posargs)
 
-    verify.__doc__ = f"The {backend.title} wheel in a fresh environment with stock torch: the integration suite, from /tmp."
+    verify.__doc__ = (
+        f"The {backend.title} wheel in a fresh environment with stock torch: the integration suite, from /tmp."
+    )
 
 
 for _backend in BACKENDS.values():

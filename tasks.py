@@ -5,9 +5,9 @@ from __future__ import annotations
 import shlex
 import sys
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from invoke.collection import Collection
-from invoke.context import Context
 from invoke.exceptions import Exit
 from invoke.tasks import task
 
@@ -16,6 +16,9 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from bundle.backends import BACKENDS
 from bundle.cli import main
+
+if TYPE_CHECKING:
+    from invoke.context import Context
 
 BACKEND = f"One of: {', '.join(BACKENDS)}"
 STAGE = {
@@ -35,8 +38,8 @@ def _run(command: str, *arguments: str, forged: bool = False, options: str = "",
         raise Exit(code=code)
 
 
-@task(help=PLAIN)
-def compile(_: Context, backend: str, forged: bool = False, options: str = "") -> None:
+@task(name="compile", help=PLAIN)
+def compile_(_: Context, backend: str, forged: bool = False, options: str = "") -> None:
     """Compile the plugin against stock torch: sources in, a thin wheel out."""
     _run("compile", "--backend", backend, forged=forged, options=options)
 
@@ -95,4 +98,4 @@ def clean(_: Context, backend: str) -> None:
     _run("clean", "--backend", backend)
 
 
-ns = Collection(compile, bundle, repack, wheel, plan, audit, forge, verify, clean)
+ns = Collection(compile_, bundle, repack, wheel, plan, audit, forge, verify, clean)

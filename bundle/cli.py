@@ -40,7 +40,9 @@ def _inputs(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--vendor-version", metavar="V", help="version of a vendor torch that has no version.py")
     parser.add_argument("--sdk-root", type=Path, metavar="DIR", help="root of the vendor's SDK on this machine")
     parser.add_argument("--target-sdk-root", type=Path, metavar="DIR", help="root of the SDK on the target machines")
-    parser.add_argument("--core", choices=[core.value for core in CoreSource], help="override where the core comes from")
+    parser.add_argument(
+        "--core", choices=[core.value for core in CoreSource], help="override where the core comes from"
+    )
 
 
 def _label(parser: argparse.ArgumentParser) -> None:
@@ -53,7 +55,9 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 def _tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--wheel", type=Path, metavar="FILE", help="the wheel to verify (default: the one in dist/)")
-    parser.add_argument("--workers", type=int, default=0, metavar="N", help="test processes (default: one per CPU, 8 at most)")
+    parser.add_argument(
+        "--workers", type=int, default=0, metavar="N", help="test processes (default: one per CPU, 8 at most)"
+    )
     parser.add_argument("pytest_arguments", nargs="*", help="handed to pytest, after --")
 
 
@@ -143,7 +147,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     except _Terminated:
         ui.error("terminated", hint="run the same command again; unfinished output is made anew")
         return TERMINATED
-    except Exception:  # the outermost frame: whatever arrives here is a bug, and is shown whole
+    except Exception:  # noqa: BLE001 - the outermost frame: whatever arrives here is a bug, and is shown whole
         traceback.print_exc(file=sys.stderr)
         ui.error("unexpected error, a bug in this tool", hint=BundleError.hint)
         return BUG

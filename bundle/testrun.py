@@ -23,11 +23,12 @@ SCHEMA = 1
 
 @dataclass(frozen=True, kw_only=True)
 class SuiteReport:
-    """What the plugin wrote: collected ids, and each id's outcome and detail."""
+    """What the plugin wrote: collected ids, each id's outcome and detail, and why each dead worker died."""
 
     collected: tuple[str, ...]
     outcomes: Mapping[str, str]
     details: Mapping[str, str]
+    deaths: tuple[str, ...]
     environment: Mapping[str, object]
 
 
@@ -61,6 +62,7 @@ def read_report(path: Path) -> SuiteReport:
             collected=tuple(data["collected"]),
             outcomes={test: entry["outcome"] for test, entry in data["outcomes"].items()},
             details={test: entry.get("detail", "") for test, entry in data["outcomes"].items()},
+            deaths=tuple(f"{death['worker']}: {death['detail']}" for death in data["worker_deaths"]),
             environment=data["environment"],
         )
     except (ValueError, KeyError, TypeError, AttributeError) as err:
@@ -91,6 +93,9 @@ def judge(report: SuiteReport, known_aborts: tuple[KnownAbort, ...]) -> Verdict:
         counts[outcome] += 1
     strangers = sorted(set(report.outcomes) - set(report.collected))
     problems += [f"{test}: reported but never collected" for test in strangers]
+    aborts = counts["aborted"] + counts["known"]
+    if len(report.deaths) > aborts:
+        problems.append(f"{len(report.deaths)} workers died, {aborts} of them in a test: {'; '.join(report.deaths)}")
     if not report.collected:
         problems.append("no test was collected")
     return Verdict(

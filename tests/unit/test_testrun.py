@@ -13,11 +13,12 @@ from bundle.testrun import SuiteReport, judge, read_report
 KNOWN = (KnownAbort(test="test_m.py::test_bmm[1]", reason="the vendor's kernel"),)
 
 
-def made(outcomes, collected=None, details=None):
+def made(outcomes, collected=None, details=None, deaths=()):
     return SuiteReport(
         collected=tuple(outcomes if collected is None else collected),
         outcomes=outcomes,
         details=details or {},
+        deaths=tuple(deaths),
         environment={},
     )
 
@@ -57,6 +58,11 @@ def test_outcome_of_uncollected_test_must_fail():
     )
 
 
+def test_worker_that_dies_outside_a_test_must_fail():
+    verdict = judge(made({"test_m.py::test_bmm[1]": "aborted"}, deaths=["gw0: in bmm", "gw1: SIGSEGV at exit"]), KNOWN)
+    assert verdict.problems == ("2 workers died, 1 of them in a test: gw0: in bmm; gw1: SIGSEGV at exit",)
+
+
 def test_zero_tests_must_fail():
     assert judge(made({}), ()).problems == ("no test was collected",)
 
@@ -67,12 +73,14 @@ def test_report_must_be_read_as_written(tmp_path):
         "schema": 1,
         "collected": ["a"],
         "outcomes": {"a": {"outcome": "failed", "worker": "gw0", "detail": "assert 1 == 2"}},
+        "worker_deaths": [{"worker": "gw0", "detail": "SIGSEGV at exit"}],
         "exit_status": 1,
         "environment": {"torch": "2.13.0+cpu"},
     }
     path.write_text(json.dumps(data))
     read = read_report(path)
     assert (read.collected, read.outcomes, read.details) == (("a",), {"a": "failed"}, {"a": "assert 1 == 2"})
+    assert read.deaths == ("gw0: SIGSEGV at exit",)
 
 
 @pytest.mark.parametrize(
