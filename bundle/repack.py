@@ -41,8 +41,8 @@ GENERATOR = "torch_fl-bundle"
 
 # What must hold of a thin wheel already; modes, order and requirements are ours to set.
 _REQUIRED_OF_THIN = ("B001", "B002", "B003", "B004", "B006", "B007", "B010", "B011")
-# Headers are kept as they stand: no folding, no re-encoding, no escaping of "From".
-_POLICY = policy.EmailPolicy(utf8=True, max_line_length=None, mangle_from_=False, refold_source="none", linesep="\n")
+# Headers are kept as they stand: no folding, no re-encoding.
+_POLICY = policy.EmailPolicy(utf8=True, max_line_length=None, refold_source="none", linesep="\n")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -364,6 +364,11 @@ def test_b50_an_empty_bundle_must_be_found(tmp_path):
     assert found(spec.write(tmp_path)) == [("B104", "torch_fl/lib_maca/", "the bundle is empty")]
 
 
+def test_b50_a_manifest_without_files_must_be_found(tmp_path):
+    spec = WheelSpec(manifest={"files": [], "load": []})
+    assert found(spec.write(tmp_path)) == [("B104", "torch_fl/lib_maca/", "the bundle is empty")]
+
+
 def test_a_missing_bundled_file_must_be_found(tmp_path):
     spec = WheelSpec()
     members = spec.members()
@@ -394,8 +399,9 @@ def test_a_missing_required_library_must_be_found(tmp_path):
 
 
 def test_a_missing_optional_library_must_not_be_found(tmp_path):
-    spec = WheelSpec()
+    spec = changed_elf(CPU, needed=("libshm.so", "libc10.so"))
     del spec.elves[SHM]
+    # Stock torch's copy serves those who need it.
     assert found(spec.write(tmp_path)) == []
 
 
@@ -601,6 +607,14 @@ def test_b16_the_plugin_must_not_need_newer_symbols_than_declared(tmp_path):
     detail = "needs GLIBC_2.38, the declared floor is GLIBC_2.36"
     report = audit(spec.write(tmp_path))
     assert [str(finding) for finding in report.findings] == [f"B213 {FLAGOS}: {detail}"]
+
+
+def test_b16_versions_must_compare_by_number(tmp_path):
+    spec = changed_elf(FLAGOS, version_needs={"libc.so.6": ("GLIBC_2.4",)})
+    spec = changed_elf(LIB, spec, version_needs={"libc.so.6": ("GLIBC_2.34",)})
+    report = audit(spec.write(tmp_path))
+    assert report.findings == ()
+    assert dict(report.facts)["newest GLIBC needed by the plugin"] == "2.34"
 
 
 def test_b16_newer_symbols_of_the_bundle_must_be_reported_and_not_found(tmp_path):
