@@ -3,10 +3,18 @@
 # Libraries get DT_RUNPATH with exactly the entries given, at link time and again in the install tree. Two leaks are closed:
 # CMake's own habit of adding link directories, and -rpath options in LDFLAGS (an interpreter built by pyenv brings some).
 
-# Linker flags from the environment were taken over by project(); -rpath options among them are dropped.
+# Linker flags from the environment were taken over by project(); -rpath options among them are dropped, in the ways they
+# are commonly written. What this misses, the check below catches.
+set(rpath_options
+  "-Wl,--?rpath(-link)?[,=][^ ]*"
+  "-Wl,--?rpath(-link)? +-Wl,[^ ]*"
+  "-Wl,-R,?[^ ]*"
+  "-Xlinker +--?rpath(-link)?=[^ ]*"
+  "-Xlinker +--?rpath(-link)? +-Xlinker +[^ ]*")
 foreach(kind SHARED MODULE EXE)
-  string(REGEX REPLACE "-Wl,(-rpath|--rpath|-R|-rpath-link)[,=][^ ]*" "" CMAKE_${kind}_LINKER_FLAGS
-    "${CMAKE_${kind}_LINKER_FLAGS}")
+  foreach(option ${rpath_options})
+    string(REGEX REPLACE "${option}" "" CMAKE_${kind}_LINKER_FLAGS "${CMAKE_${kind}_LINKER_FLAGS}")
+  endforeach()
 endforeach()
 
 # Libraries of the package: their own folder, the bundle, stock torch where the core is stock's, the driver.

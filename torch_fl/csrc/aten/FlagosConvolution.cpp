@@ -15,8 +15,8 @@ namespace flagos {
 
 namespace {
 
-// PyTorch sends convolutions of PrivateUse1 to these two operators; the vendor's own choice of algorithm starts one level
-// higher, at aten::convolution.
+// PyTorch sends convolutions of PrivateUse1 to these two operators; the vendor's own choice of algorithm starts one
+// level higher, at aten::convolution.
 
 at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const std::optional<at::Tensor>& bias,
                        c10::SymIntArrayRef stride, c10::SymIntArrayRef padding, c10::SymIntArrayRef dilation,
@@ -46,8 +46,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
   call.enter();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   auto [grad_input, grad_weight, grad_bias] =
-      at::convolution_backward_symint(lent_grad, lent_input, lent_weight, bias_sizes, stride, padding, dilation, transposed,
-                                      output_padding, std::move(groups), output_mask);
+      at::convolution_backward_symint(lent_grad, lent_input, lent_weight, bias_sizes, stride, padding, dilation,
+                                      transposed, output_padding, std::move(groups), output_mask);
   return {call.take(std::move(grad_input)), call.take(std::move(grad_weight)), call.take(std::move(grad_bias))};
 }
 

@@ -27,17 +27,17 @@ at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destin
   return copy_from(self, destination, /*non_blocking=*/false);
 }
 
-constexpr c10::DispatchKeySet kDenseBackends(
-    {c10::BackendComponent::CPUBit, c10::BackendComponent::CUDABit, c10::BackendComponent::PrivateUse1Bit});
+constexpr c10::DispatchKeySet kDenseBackends({c10::BackendComponent::CPUBit, c10::BackendComponent::CUDABit,
+                                              c10::BackendComponent::PrivateUse1Bit});
 
 bool is_plain(const at::Tensor& tensor) {
   const c10::DispatchKeySet keys = tensor.key_set();
   return keys.has_any(c10::DispatchKeySet(c10::DispatchKey::Dense)) && keys.has_any(kDenseBackends) &&
-      tensor.has_storage();
+         tensor.has_storage();
 }
 
-/// PyTorch's contract: whether `self.data = from` may be assigned. Both are plain TensorImpls, so it may, and a Parameter
-/// keeps its identity in Module.to("flagos").
+/// PyTorch's contract: whether `self.data = from` may be assigned. Both are plain TensorImpls, so it may, and a
+/// Parameter keeps its identity in Module.to("flagos").
 bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& from) {
   return is_plain(self) && is_plain(from);
 }

@@ -19,8 +19,8 @@ at::Tensor empty(c10::SymIntArrayRef size, std::optional<at::ScalarType> dtype, 
   VendorCall call(Writes::No);
   const c10::Device lent = call.lend(device.value_or(c10::Device(kFlagos, -1)));
   call.enter();
-  return call.take(at::_ops::empty_memory_format::redispatch(kVendorKeys, size, dtype, layout, lent, pin_memory,
-                                                             memory_format));
+  return call.take(
+      at::_ops::empty_memory_format::redispatch(kVendorKeys, size, dtype, layout, lent, pin_memory, memory_format));
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<at::ScalarType> dtype,

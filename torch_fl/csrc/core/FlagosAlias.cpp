@@ -28,7 +28,8 @@ void retarget(c10::TensorImpl& impl, c10::Device device) {
 at::Tensor make_alias(const at::Tensor& tensor, c10::Storage storage) {
   const c10::TensorImpl& from = *tensor.unsafeGetTensorImpl();
   // The VIEW constructor allocates no version counter; the alias counts on its original's.
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), kVendorKeys, from.dtype());
+  auto impl =
+      c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), kVendorKeys, from.dtype());
   ImplAccess::copy_metadata(from, *impl);
   // Conjugate and negative bits must stay; Python's keys belong to the original's PyObject.
   ImplAccess::keys(*impl) = from.key_set() - c10::python_ks;

@@ -25,8 +25,8 @@ inline c10::StorageImpl* storage_of(const at::Tensor& tensor) {
 /// It is private to one operator call. `tensor` is only read, so that any number of threads may share it.
 at::Tensor make_alias(const at::Tensor& tensor, c10::Storage storage);
 
-/// Returns `result`, a vendor tensor, as a flagos tensor over `storage`. Rewrites it in place if nobody else holds it, makes
-/// a new TensorImpl otherwise.
+/// Returns `result`, a vendor tensor, as a flagos tensor over `storage`. Rewrites it in place if nobody else holds it,
+/// makes a new TensorImpl otherwise.
 at::Tensor adopt(at::Tensor result, c10::Storage storage);
 
 /// Puts another storage under a flagos tensor, as set_ does.

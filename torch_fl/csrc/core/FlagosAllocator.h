@@ -6,8 +6,8 @@
 
 namespace flagos {
 
-/// The allocator registered for flagos: memory comes from the vendor's allocator, so that memory made on either side shares
-/// one pool, and each pointer is a facade of a vendor storage.
+/// The allocator registered for flagos: memory comes from the vendor's allocator, so that memory made on either side
+/// shares one pool, and each pointer is a facade of a vendor storage.
 FLAGOS_API c10::DeviceAllocator& flagos_allocator();
 
 /// The vendor's allocator. Throws c10::Error when none is registered, or when it has no caching interface.

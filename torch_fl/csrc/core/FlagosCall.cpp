@@ -17,15 +17,15 @@ constexpr c10::DispatchKeySet kForeignLayouts({c10::DispatchKey::Sparse, c10::Di
                                                c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
 
 void check_layout(const at::Tensor& result) {
-  TORCH_CHECK_NOT_IMPLEMENTED(
-      !result.key_set().has_any(kForeignLayouts) && result.has_storage(),
-      "flagos: an operator returned a tensor of layout ", result.layout(), " and key set ", toString(result.key_set()),
-      "; flagos has dense tensors only, move the operands to the CPU first");
+  TORCH_CHECK_NOT_IMPLEMENTED(!result.key_set().has_any(kForeignLayouts) && result.has_storage(),
+                              "flagos: an operator returned a tensor of layout ", result.layout(), " and key set ",
+                              toString(result.key_set()),
+                              "; flagos has dense tensors only, move the operands to the CPU first");
 }
 
 bool same_geometry(const c10::TensorImpl& left, const c10::TensorImpl& right) {
   return left.sizes().equals(right.sizes()) && left.strides().equals(right.strides()) &&
-      left.storage_offset() == right.storage_offset();
+         left.storage_offset() == right.storage_offset();
 }
 
 }  // namespace

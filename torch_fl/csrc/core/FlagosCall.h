@@ -25,8 +25,8 @@ enum class Writes : bool { No, Yes };
 ///     call.finish();                           // what the kernel did to operands reaches the originals
 ///     return call.take(std::move(result));
 ///
-/// If the kernel throws, finish() is not reached and the originals keep their geometry; their storages follow the vendor's
-/// in any case, since a kernel may have moved the memory before it failed.
+/// If the kernel throws, finish() is not reached and the originals keep their geometry; their storages follow the
+/// vendor's in any case, since a kernel may have moved the memory before it failed.
 class FLAGOS_API VendorCall final {
  public:
   explicit VendorCall(Writes writes) : writes_(writes) {}
@@ -48,8 +48,8 @@ class FLAGOS_API VendorCall final {
   /// Carries changed geometry and replaced storages over to the originals.
   void finish();
 
-  /// Returns a vendor result as flagos' own: the original where it is an alias of one, a tensor on that original's storage
-  /// where it is a view of it. Throws c10::Error for layouts that flagos has no tensors for.
+  /// Returns a vendor result as flagos' own: the original where it is an alias of one, a tensor on that original's
+  /// storage where it is a view of it. Throws c10::Error for layouts that flagos has no tensors for.
   at::Tensor take(at::Tensor result);
 
  private:

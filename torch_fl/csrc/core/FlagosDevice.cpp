@@ -11,8 +11,8 @@ namespace {
 
 using GuardImpl = c10::impl::DeviceGuardImplInterface;
 
-/// The guard is remembered at first sight: PyTorch's fake tensor mode puts a guard with 255 imaginary devices in the place
-/// of a vendor's guard that reports none.
+/// The guard is remembered at first sight: PyTorch's fake tensor mode puts a guard with 255 imaginary devices in the
+/// place of a vendor's guard that reports none.
 const GuardImpl* find_vendor_guard() noexcept {
   static std::atomic<const GuardImpl*> found{nullptr};
   const GuardImpl* guard = found.load(std::memory_order_acquire);
@@ -29,11 +29,10 @@ bool has_vendor() noexcept { return find_vendor_guard() != nullptr; }
 
 const GuardImpl& vendor_guard() {
   const GuardImpl* guard = find_vendor_guard();
-  TORCH_CHECK(
-      guard != nullptr,
-      "flagos: asked for the vendor's device guard, but no loaded library registers one for device type '",
-      c10::DeviceTypeName(kVendor, /*lower_case=*/true),
-      "'; the vendor's libraries must be loaded before torch is imported");
+  TORCH_CHECK(guard != nullptr,
+              "flagos: asked for the vendor's device guard, but no loaded library registers one for device type '",
+              c10::DeviceTypeName(kVendor, /*lower_case=*/true),
+              "'; the vendor's libraries must be loaded before torch is imported");
   return *guard;
 }
 
@@ -49,11 +48,9 @@ c10::DeviceIndex resolve_index(int64_t index) {
     return current_device();
   }
   const c10::DeviceIndex count = device_count();
-  TORCH_CHECK(
-      index >= 0 && index < count,
-      "flagos: asked for device index ", index, ", but there ",
-      count == 1 ? "is 1 device" : c10::str("are ", static_cast<int>(count), " devices"),
-      count == 0 ? "" : c10::str(" (0 to ", static_cast<int>(count) - 1, ")"));
+  TORCH_CHECK(index >= 0 && index < count, "flagos: asked for device index ", index, ", but there ",
+              count == 1 ? "is 1 device" : c10::str("are ", static_cast<int>(count), " devices"),
+              count == 0 ? "" : c10::str(" (0 to ", static_cast<int>(count) - 1, ")"));
   return static_cast<c10::DeviceIndex>(index);
 }
 
@@ -62,11 +59,9 @@ void ensure_vendor_ready() {
   if (C10_LIKELY(ready.load(std::memory_order_acquire))) {
     return;
   }
-  TORCH_CHECK(
-      device_count() > 0,
-      "flagos: no device answered; ",
-      has_vendor() ? "the vendor's libraries are loaded, so its driver is missing or sees no device"
-                   : "no vendor library is loaded");
+  TORCH_CHECK(device_count() > 0, "flagos: no device answered; ",
+              has_vendor() ? "the vendor's libraries are loaded, so its driver is missing or sees no device"
+                           : "no vendor library is loaded");
   at::globalContext().lazyInitDevice(kVendor);
   ready.store(true, std::memory_order_release);
 }

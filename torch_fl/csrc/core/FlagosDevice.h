@@ -14,8 +14,8 @@ namespace flagos {
 /// The device type this plugin provides.
 constexpr c10::DeviceType kFlagos = c10::DeviceType::PrivateUse1;
 
-/// The device type under which every vendor registers its kernels; forks that were made by translating CUDA sources keep
-/// the CUDA key whatever their libraries are called.
+/// The device type under which every vendor registers its kernels; forks that were made by translating CUDA sources
+/// keep the CUDA key whatever their libraries are called.
 constexpr c10::DeviceType kVendor = c10::DeviceType::CUDA;
 
 /// The key set that selects the vendor's kernels for dense tensors.

@@ -68,8 +68,7 @@ void FlagosGenerator::graphsafe_set_state(const c10::intrusive_ptr<c10::Generato
 
 c10::intrusive_ptr<c10::GeneratorImpl> FlagosGenerator::graphsafe_get_state() const {
   const std::lock_guard<std::mutex> lock(vendor_.mutex());
-  return c10::make_intrusive<FlagosGenerator>(
-      at::Generator(vendor_.unsafeGetGeneratorImpl()->graphsafe_get_state()));
+  return c10::make_intrusive<FlagosGenerator>(at::Generator(vendor_.unsafeGetGeneratorImpl()->graphsafe_get_state()));
 }
 
 FlagosGenerator* FlagosGenerator::clone_impl() const {

@@ -7,8 +7,8 @@
 
 namespace flagos {
 
-/// A flagos generator: the vendor's generator under another device type. All state lives in the vendor's, so that numbers
-/// drawn through either name come from one sequence.
+/// A flagos generator: the vendor's generator under another device type. All state lives in the vendor's, so that
+/// numbers drawn through either name come from one sequence.
 class FlagosGenerator final : public c10::GeneratorImpl {
  public:
   explicit FlagosGenerator(at::Generator vendor);

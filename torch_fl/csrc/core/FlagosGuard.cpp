@@ -5,8 +5,8 @@
 #include "core/FlagosDevice.h"
 #include "core/FlagosStorage.h"
 
-// Two functions of the interface exist only from some torch version on. They are declared without `override`, and overload
-// resolution decides whether the vendor has them.
+// Two functions of the interface exist only from some torch version on. They are declared without `override`, and
+// overload resolution decides whether the vendor has them.
 C10_CLANG_DIAGNOSTIC_PUSH()
 #if C10_CLANG_HAS_WARNING("-Winconsistent-missing-override")
 C10_CLANG_DIAGNOSTIC_IGNORE("-Winconsistent-missing-override")
@@ -17,12 +17,14 @@ namespace flagos {
 namespace {
 
 template <typename Guard>
-auto native_handle(const Guard& guard, const c10::Stream& stream, int) -> decltype(guard.getStreamNativeHandle(stream)) {
+auto native_handle(const Guard& guard, const c10::Stream& stream, int)
+    -> decltype(guard.getStreamNativeHandle(stream)) {
   return guard.getStreamNativeHandle(stream);
 }
 template <typename Guard>
 void* native_handle(const Guard&, const c10::Stream& stream, long) {
-  TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: asked for the native handle of ", stream, ", which this torch cannot give");
+  TORCH_CHECK_NOT_IMPLEMENTED(false, "flagos: asked for the native handle of ", stream,
+                              ", which this torch cannot give");
 }
 
 template <typename Guard>
@@ -47,7 +49,8 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
   c10::Device getDevice() const override { return flagos_device(vendor_guard().getDevice()); }
   void setDevice(c10::Device device) const override { vendor_guard().setDevice(resolved(device)); }
 
-  /// PyTorch's contract: no check and no exception, since destructors call it; the device is one that was current before.
+  /// PyTorch's contract: no check and no exception, since destructors call it; the device is one that was current
+  /// before.
   void uncheckedSetDevice(c10::Device device) const noexcept override {
     if (has_vendor()) {
       vendor_guard().uncheckedSetDevice(vendor_device(device));
@@ -118,7 +121,8 @@ class FlagosGuard final : public c10::impl::DeviceGuardImplInterface {
 
  private:
   static c10::Device resolved(c10::Device device) {
-    TORCH_CHECK(device.type() == kFlagos, "flagos: asked to switch to device ", device, ", expected one of type flagos");
+    TORCH_CHECK(device.type() == kFlagos, "flagos: asked to switch to device ", device,
+                ", expected one of type flagos");
     return {kVendor, resolve_index(device.index())};
   }
 };

@@ -44,9 +44,12 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
   const at::Generator& getDefaultGenerator(c10::DeviceIndex index) const override { return default_generator(index); }
   at::Generator getNewGenerator(c10::DeviceIndex index) const override { return new_generator(index); }
 
-  at::Device getDeviceFromPtr(void* data) const override { return flagos_device(vendor_hooks().getDeviceFromPtr(data)); }
+  at::Device getDeviceFromPtr(void* data) const override {
+    return flagos_device(vendor_hooks().getDeviceFromPtr(data));
+  }
 
-  /// Pinned memory is the vendor's: its copies recognise only its own, and its allocator defers reuse until they are done.
+  /// Pinned memory is the vendor's: its copies recognise only its own, and its allocator defers reuse until they are
+  /// done.
   bool isPinnedPtr(const void* data) const override { return vendor_hooks().isPinnedPtr(data); }
   at::Allocator* getPinnedMemoryAllocator() const override {
     ensure_vendor_ready();

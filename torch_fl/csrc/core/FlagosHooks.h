@@ -2,7 +2,8 @@
 
 namespace flagos {
 
-/// Tells PyTorch how to reach devices, generators, pinned memory and storage resizing of flagos. Must be called once only.
+/// Tells PyTorch how to reach devices, generators, pinned memory and storage resizing of flagos. Must be called once
+/// only.
 void register_hooks();
 
 }  // namespace flagos

@@ -35,8 +35,8 @@ class Registry final {
   }
 
   void replace(const c10::OperatorName& name, c10::KernelFunction kernel) {
-    TORCH_CHECK(c10::Dispatcher::singleton().findSchema(name).has_value(), "flagos: asked to replace the kernel of ", name,
-                ", but no such operator is known");
+    TORCH_CHECK(c10::Dispatcher::singleton().findSchema(name).has_value(), "flagos: asked to replace the kernel of ",
+                name, ", but no such operator is known");
     const std::lock_guard<std::mutex> lock(mutex_);
     // The old kernel goes first: PyTorch warns when one is registered over another.
     handles_.erase(name);

@@ -11,7 +11,8 @@ namespace flagos {
 /// Returns the number of operators so registered; a second call changes nothing and returns the same number.
 FLAGOS_API size_t install();
 
-/// Gives `name` another kernel for flagos; the boxed one, if it had that, goes. Throws c10::Error for an unknown operator.
+/// Gives `name` another kernel for flagos; the boxed one, if it had that, goes. Throws c10::Error for an unknown
+/// operator.
 FLAGOS_API void replace_kernel(const c10::OperatorName& name, c10::KernelFunction kernel);
 
 }  // namespace flagos

@@ -16,17 +16,14 @@ namespace flagos {
 namespace {
 
 /// Doubles as the mark by which facades are recognised.
-void drop_vendor_storage(void* context) {
-  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context));
-}
+void drop_vendor_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
 
-void drop_borrowed_storage(void* context) {
-  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context));
-}
+void drop_borrowed_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
 
 /// A vendor tensor over the first `nbytes` bytes of a vendor storage.
 at::Tensor bytes_of(const c10::intrusive_ptr<c10::StorageImpl>& storage, size_t nbytes) {
-  auto impl = c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), kVendorKeys, caffe2::TypeMeta::Make<uint8_t>());
+  auto impl =
+      c10::make_intrusive<c10::TensorImpl>(c10::Storage(storage), kVendorKeys, caffe2::TypeMeta::Make<uint8_t>());
   impl->set_sizes_contiguous({static_cast<int64_t>(nbytes)});
   return at::Tensor(std::move(impl));
 }
@@ -34,7 +31,8 @@ at::Tensor bytes_of(const c10::intrusive_ptr<c10::StorageImpl>& storage, size_t 
 }  // namespace
 
 c10::StorageImpl* vendor_storage(const c10::DataPtr& pointer) noexcept {
-  return pointer.get_deleter() == &drop_vendor_storage ? static_cast<c10::StorageImpl*>(pointer.get_context()) : nullptr;
+  return pointer.get_deleter() == &drop_vendor_storage ? static_cast<c10::StorageImpl*>(pointer.get_context())
+                                                       : nullptr;
 }
 
 c10::StorageImpl* vendor_storage(const c10::StorageImpl& storage) noexcept {
@@ -51,9 +49,9 @@ c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor) {
   const c10::DeviceIndex index = vendor->device().index();
   const bool resizable = vendor->resizable();
   c10::SymInt nbytes = vendor->sym_nbytes();
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), std::move(nbytes), facade_pointer(std::move(vendor), index),
-      &flagos_allocator(), resizable);
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
+                                               facade_pointer(std::move(vendor), index), &flagos_allocator(),
+                                               resizable);
 }
 
 void follow_vendor(c10::StorageImpl& facade) noexcept {
@@ -76,9 +74,9 @@ c10::intrusive_ptr<c10::StorageImpl> borrow_storage(c10::intrusive_ptr<c10::Stor
   const c10::Device device = vendor_device(pointer.device());
   const bool resizable = storage->resizable();
   c10::SymInt nbytes = storage->sym_nbytes();
-  return c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
-      c10::DataPtr(data, storage.release(), &drop_borrowed_storage, device), c10::GetAllocator(kVendor), resizable);
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
+                                               c10::DataPtr(data, storage.release(), &drop_borrowed_storage, device),
+                                               c10::GetAllocator(kVendor), resizable);
 }
 
 void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImpl> vendor) noexcept {
@@ -94,12 +92,11 @@ void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
               " bytes, but it is not resizable");
   const c10::DeviceGuard guard(vendor_device(storage.device()));
   c10::Allocator* allocator = c10::GetAllocator(kVendor);
-  auto fresh = c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes), allocator->allocate(nbytes), allocator, true);
+  auto fresh = c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), static_cast<int64_t>(nbytes),
+                                                     allocator->allocate(nbytes), allocator, true);
   c10::StorageImpl* behind = vendor_storage(storage);
-  auto vendor = behind != nullptr
-      ? c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(behind)
-      : borrow_storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
+  auto vendor = behind != nullptr ? c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(behind)
+                                  : borrow_storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&storage));
   const size_t kept = std::min(nbytes, storage.nbytes());
   if (kept > 0) {
     bytes_of(fresh, kept).copy_(bytes_of(vendor, kept));

@@ -9,12 +9,13 @@ namespace flagos {
 
 // Facade storage
 // --------------
-// The vendor's StorageImpl owns the memory. The flagos StorageImpl is a facade of it: its DataPtr holds the same address and,
-// as context, one reference to the vendor's StorageImpl. Vendor kernels are given the vendor's StorageImpl itself, so that
-// overlap checks, is_alias_of and record_stream work as they do without this plugin, and so that inputs are only read.
+// The vendor's StorageImpl owns the memory. The flagos StorageImpl is a facade of it: its DataPtr holds the same
+// address and, as context, one reference to the vendor's StorageImpl. Vendor kernels are given the vendor's StorageImpl
+// itself, so that overlap checks, is_alias_of and record_stream work as they do without this plugin, and so that inputs
+// are only read.
 //
-// Invariant, between operator calls: a facade and its vendor storage have the same address and size, and one vendor storage
-// has one facade.
+// Invariant, between operator calls: a facade and its vendor storage have the same address and size, and one vendor
+// storage has one facade.
 
 /// Returns the vendor storage behind `storage`, or null if it is no facade (from_blob, DLPack, another allocator).
 c10::StorageImpl* vendor_storage(const c10::StorageImpl& storage) noexcept;

@@ -71,8 +71,8 @@ void bind_devices(pybind11::module_& module) {
   module.def("_build_options", &build_options);
 }
 
-PyModuleDef g_module_definition = {PyModuleDef_HEAD_INIT, "torch_fl._C", nullptr, -1, nullptr, nullptr, nullptr, nullptr,
-                                   nullptr};
+PyModuleDef g_module_definition = {
+    PyModuleDef_HEAD_INIT, "torch_fl._C", nullptr, -1, nullptr, nullptr, nullptr, nullptr, nullptr};
 
 }  // namespace
 

@@ -18,11 +18,11 @@ namespace {
 constexpr std::size_t kNameBytes = 256;
 constexpr const char* kRuntimeLibraries[] = {FLAGOS_RUNTIME_LIBRARIES};
 
-#define FLAGOS_CHECK(call)                                                                             \
-  do {                                                                                                 \
-    const flagosStatus flagos_status = (call);                                                         \
-    TORCH_CHECK(flagos_status == FLAGOS_SUCCESS, "flagos: ", flagosErrorText(flagos_status), ": ",     \
-                flagosLastErrorText());                                                                \
+#define FLAGOS_CHECK(call)                                                                         \
+  do {                                                                                             \
+    const flagosStatus flagos_status = (call);                                                     \
+    TORCH_CHECK(flagos_status == FLAGOS_SUCCESS, "flagos: ", flagosErrorText(flagos_status), ": ", \
+                flagosLastErrorText());                                                            \
   } while (false)
 
 void open() { FLAGOS_CHECK(flagosOpen(FLAGOS_RUNTIME_PREFIX, kRuntimeLibraries, std::size(kRuntimeLibraries))); }

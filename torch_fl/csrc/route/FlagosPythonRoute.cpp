@@ -131,8 +131,6 @@ void route_python(const std::string& qualified, py::function function) {
 
 }  // namespace
 
-void bind_python_route(py::module_& module) {
-  module.def("_route_python", torch::wrap_pybind_function(&route_python));
-}
+void bind_python_route(py::module_& module) { module.def("_route_python", torch::wrap_pybind_function(&route_python)); }
 
 }  // namespace flagos

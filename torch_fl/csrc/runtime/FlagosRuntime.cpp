@@ -47,8 +47,9 @@ Signature* find(const Runtime& runtime, const std::string& name) {
 
 flagosStatus vendor_error(const Runtime& runtime, const std::string& name, int code) {
   auto* text = find<const char*(int)>(runtime, "GetErrorString");
-  return fail(FLAGOS_VENDOR_ERROR, runtime.prefix + name + " failed: " + (text != nullptr ? text(code) : "no error text") +
-                                       " (" + std::to_string(code) + ")");
+  return fail(FLAGOS_VENDOR_ERROR, runtime.prefix + name +
+                                       " failed: " + (text != nullptr ? text(code) : "no error text") + " (" +
+                                       std::to_string(code) + ")");
 }
 
 /// Calls one runtime function and leaves its own status code in `code`.
@@ -77,7 +78,8 @@ flagosStatus call(const std::string& name, Arguments... arguments) {
 }
 
 flagosStatus invalid(const char* function) {
-  return fail(FLAGOS_INVALID_ARGUMENT, std::string(function) + ": a pointer is null, or a size or device is out of range");
+  return fail(FLAGOS_INVALID_ARGUMENT,
+              std::string(function) + ": a pointer is null, or a size or device is out of range");
 }
 
 /// Makes a device current, and the previous one again at the end.
@@ -113,7 +115,8 @@ void* open_library(const std::string& probe, const char* const* libraries, size_
     if (library != nullptr && dlsym(library, probe.c_str()) != nullptr) {
       return library;
     }
-    reasons += std::string("; ") + libraries[i] + ": " + (library != nullptr ? "has no " + probe : std::string(dlerror()));
+    reasons +=
+        std::string("; ") + libraries[i] + ": " + (library != nullptr ? "has no " + probe : std::string(dlerror()));
   }
   return nullptr;
 }
@@ -135,7 +138,8 @@ flagosStatus flagosOpen(const char* prefix, const char* const* libraries, size_t
   if (dlsym(RTLD_DEFAULT, probe.c_str()) == nullptr) {
     library = open_library(probe, libraries, count, reasons);
     if (library == nullptr) {
-      return fail(FLAGOS_LIBRARY_MISSING, "the vendor's runtime was not found: no loaded library has " + probe + reasons);
+      return fail(FLAGOS_LIBRARY_MISSING,
+                  "the vendor's runtime was not found: no loaded library has " + probe + reasons);
     }
   }
   // Never freed: the runtime stays open until the process ends.
@@ -195,7 +199,8 @@ flagosStatus flagosDeviceCapability(int device, int* major, int* minor) {
   for (const CapabilityAttributes& attributes : kCapabilityAttributes) {
     if (runtime != nullptr && runtime->prefix == attributes.prefix) {
       const flagosStatus status = call<int*, int, int>("DeviceGetAttribute", major, attributes.major, device);
-      return status == FLAGOS_SUCCESS ? call<int*, int, int>("DeviceGetAttribute", minor, attributes.minor, device) : status;
+      return status == FLAGOS_SUCCESS ? call<int*, int, int>("DeviceGetAttribute", minor, attributes.minor, device)
+                                      : status;
     }
   }
   *major = *minor = -1;

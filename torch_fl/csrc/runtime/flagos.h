@@ -1,10 +1,11 @@
 /* A small C interface to the vendor's device runtime (libcudart, libgalaxyhip, libmcruntime, ...), found at run time.
  *
- * The runtimes share their functions' shapes and differ in a prefix: cudaMemGetInfo, hipMemGetInfo, mcMemGetInfo. Nothing
- * here is linked against a runtime, and nothing here knows torch.
+ * The runtimes share their functions' shapes and differ in a prefix: cudaMemGetInfo, hipMemGetInfo, mcMemGetInfo.
+ * Nothing here is linked against a runtime, and nothing here knows torch.
  *
- * Every function returns a status; flagosErrorText explains a status, flagosLastErrorText the calling thread's last failure
- * with the function that failed and the vendor's own words. All functions but flagosOpen may be called from any thread.
+ * Every function returns a status; flagosErrorText explains a status, flagosLastErrorText the calling thread's last
+ * failure with the function that failed and the vendor's own words. All functions but flagosOpen may be called from any
+ * thread.
  */
 #ifndef FLAGOS_FLAGOS_H_
 #define FLAGOS_FLAGOS_H_
@@ -19,12 +20,12 @@ extern "C" {
 
 typedef enum flagosStatus {
   FLAGOS_SUCCESS = 0,
-  FLAGOS_NOT_READY = 1,         /* only from flagosStreamQuery: work is still running */
-  FLAGOS_NOT_OPEN = 2,          /* flagosOpen has not succeeded yet */
-  FLAGOS_LIBRARY_MISSING = 3,   /* the runtime is neither loaded nor loadable */
-  FLAGOS_FUNCTION_MISSING = 4,  /* the runtime lacks the function */
-  FLAGOS_INVALID_ARGUMENT = 5,  /* a null pointer, or a number out of range */
-  FLAGOS_VENDOR_ERROR = 6       /* the runtime reported an error */
+  FLAGOS_NOT_READY = 1,        /* only from flagosStreamQuery: work is still running */
+  FLAGOS_NOT_OPEN = 2,         /* flagosOpen has not succeeded yet */
+  FLAGOS_LIBRARY_MISSING = 3,  /* the runtime is neither loaded nor loadable */
+  FLAGOS_FUNCTION_MISSING = 4, /* the runtime lacks the function */
+  FLAGOS_INVALID_ARGUMENT = 5, /* a null pointer, or a number out of range */
+  FLAGOS_VENDOR_ERROR = 6      /* the runtime reported an error */
 } flagosStatus;
 
 /* A stream of the vendor's runtime: cudaStream_t and the like. */
