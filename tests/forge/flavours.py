@@ -2,84 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from tests.forge.shapes import CLibrary, DeviceLibrary, Edit, Flavour
 
 TORCH_LIB = "site-packages/torch/lib"
 TORCH_LIBS = "site-packages/torch.libs"
 _DEVICE_OBJECTS = ("alias", "boxing", "registration", "kernels", "kernels_rnn", "generator", "hooks", "linalg")
 C10_OBJECTS = ("device", "guard")
 """Sources of libc10_cuda, beside the glue to the runtime's names."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CLibrary:
-    """A library in C.
-
-    `path` is relative to the forged tree; `soname` is the file's name unless given. `source` names a file of csrc/;
-    without one the library defines the function `int symbol(int *)`, which calls those of `calls`. `needs` are paths
-    of libraries built before. `link` is an extra name for the file, beside it; `outside` a path where the file really
-    is, `path` then being a link to it.
-    """
-
-    path: str
-    soname: str = ""
-    source: str = ""
-    defines: tuple[str, ...] = ()
-    symbol: str = ""
-    calls: tuple[str, ...] = ()
-    needs: tuple[str, ...] = ()
-    link: str = ""
-    outside: str = ""
-    versioned: bool = False
-
-
-@dataclass(frozen=True, kw_only=True)
-class Edit:
-    """What one file of stock torch becomes: further DT_NEEDED, another RUNPATH."""
-
-    name: str
-    add_needed: tuple[str, ...] = ()
-    runpath: str = "$ORIGIN"
-
-
-@dataclass(frozen=True, kw_only=True)
-class DeviceLibrary:
-    """A torch library of the device: C++ objects of csrc/, linked to libraries of the forged tree."""
-
-    name: str
-    objects: tuple[str, ...]
-    needs: tuple[str, ...] = ()
-    stock: tuple[str, ...] = ("libc10.so", "libtorch_cpu.so")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Flavour:
-    """One vendor.
-
-    `local` is the version's local label; `fork_symbols` are mangled names that only this vendor's libtorch_cpu
-    exports; `linked` are the libraries that the main device library needs; `sdk_files` are text files of the SDK;
-    `extra_driver_dirs` are folders of the tree that a sourced SDK script would name as well. `rpath` writes the
-    outdated DT_RPATH instead of DT_RUNPATH. `wheel` is a library that comes from a distribution of its own.
-    `bare` tells whether the vendor was seen to ship a bare lib folder.
-    """
-
-    local: str
-    cuda: str | None
-    hip: str | None = None
-    rocm: str | None = None
-    runtime: CLibrary
-    before: tuple[CLibrary, ...] = ()
-    after: tuple[CLibrary, ...] = ()
-    c10: str
-    device: tuple[DeviceLibrary, ...]
-    edits: tuple[Edit, ...]
-    fork_symbols: tuple[str, ...] = ()
-    sdk_files: tuple[tuple[str, str], ...] = ()
-    extra_driver_dirs: tuple[str, ...] = ()
-    mkl_dir: str = ""
-    rpath: bool = False
-    wheel: str = ""
-    bare: bool = False
+_RUNTIME = ("driver/runtime.c", "driver/streams.c")
 
 
 def _runtime_defines(prefix: str, device: str, version: int, *more: str) -> tuple[str, ...]:
@@ -108,7 +38,7 @@ METAX = Flavour(
     cuda="11.6",
     runtime=CLibrary(
         path=_MC_RUNTIME,
-        source="driver/runtime.c",
+        sources=_RUNTIME,
         defines=_runtime_defines("mc", "MetaX (software)", 30300, "HAS_DEVICE_GET_NAME"),
     ),
     after=(
@@ -128,7 +58,7 @@ METAX = Flavour(
 _PPU_LIB = "sdk/CUDA_SDK/lib64"
 _PPU_DRIVER = CLibrary(
     path=f"{_PPU_LIB}/libcuda.so.1",
-    source="driver/driver.c",
+    sources=("driver/driver.c",),
     defines=('DEVICE_NAME="PPU (software)"', "RUNTIME_VERSION=13000"),
 )
 _MKL_NAMES = ("libmkl_core.so.1", "libmkl_gnu_thread.so.1", "libmkl_intel_lp64.so.1")
@@ -141,7 +71,7 @@ PPU = Flavour(
     ),
     runtime=CLibrary(
         path=f"{_PPU_LIB}/libcudart.so.13",
-        source="driver/runtime.c",
+        sources=_RUNTIME,
         defines=_runtime_defines("cuda", "PPU (software)", 13000, 'DRIVER_LIBRARY="libcuda.so.1"'),
         link="libcudart.so",
         versioned=True,
@@ -226,13 +156,13 @@ DCU = Flavour(
     rocm="26.04",
     runtime=CLibrary(
         path=_HIP_RUNTIME,
-        source="driver/runtime.c",
+        sources=_RUNTIME,
         defines=_runtime_defines("hip", "DCU (software)", 60326113, "HIP_ATTRIBUTES", "HAS_DEVICE_GET_NAME"),
     ),
     after=(
         CLibrary(
             path="sdk/cuda/cuda-12/lib64/libcudart.so.12",
-            source="driver/shim.c",
+            sources=("driver/shim.c",),
             needs=(_HIP_RUNTIME,),
             versioned=True,
         ),
@@ -249,7 +179,7 @@ DCU = Flavour(
         ),
         CLibrary(
             path=f"{TORCH_LIB}/libcaffe2_nvrtc.so",
-            source="driver/nvrtc.c",
+            sources=("driver/nvrtc.c",),
             defines=("DRIVER_PROBE=hipRuntimeGetVersion",),
             needs=(_HIP_RUNTIME,),
         ),
@@ -280,7 +210,7 @@ DCU = Flavour(
 _CUDA_RUNTIME = "site-packages/nvidia/cu13/lib/libcudart.so.13"
 _CUDA_DRIVER = CLibrary(
     path="sdk/lib64/libcuda.so.1",
-    source="driver/driver.c",
+    sources=("driver/driver.c",),
     defines=('DEVICE_NAME="NVIDIA (software)"', "RUNTIME_VERSION=13000"),
 )
 _CUDA_RUNPATH = "$ORIGIN/../../nvidia/cu13/lib:$ORIGIN"
@@ -290,14 +220,14 @@ CUDA = Flavour(
     before=(_CUDA_DRIVER,),
     runtime=CLibrary(
         path=_CUDA_RUNTIME,
-        source="driver/runtime.c",
+        sources=_RUNTIME,
         defines=_runtime_defines("cuda", "NVIDIA (software)", 13000, 'DRIVER_LIBRARY="libcuda.so.1"'),
         versioned=True,
     ),
     after=(
         CLibrary(
             path=f"{TORCH_LIB}/libcaffe2_nvrtc.so",
-            source="driver/nvrtc.c",
+            sources=("driver/nvrtc.c",),
             defines=("DRIVER_PROBE=cuDriverGetVersion",),
             needs=(_CUDA_DRIVER.path,),
         ),

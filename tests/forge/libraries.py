@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING
 
-from tests.forge.flavours import C10_OBJECTS, TORCH_LIB, CLibrary, DeviceLibrary, Flavour
+from tests.forge.flavours import C10_OBJECTS, TORCH_LIB
+from tests.forge.shapes import CLibrary, DeviceLibrary, Flavour
 from tests.forge.toolchain import Link, Toolchain, Unit
 
 if TYPE_CHECKING:
@@ -87,7 +88,7 @@ class LibraryBuilder:
             Link(
                 output=output,
                 soname=soname,
-                objects=(self.toolchain.compile(self._c_unit(library)),),
+                objects=self.toolchain.compile_all(self._c_units(library)),
                 libraries=tuple(self.tree / need for need in library.needs),
                 runpath="$ORIGIN",
                 version_script=self._version_script(soname) if library.versioned else None,
@@ -99,11 +100,11 @@ class LibraryBuilder:
         if library.link:
             (path.parent / library.link).symlink_to(path.name)
 
-    def _c_unit(self, library: CLibrary) -> Unit:
-        if library.source:
-            return self.toolchain.unit(library.source, defines=library.defines)
+    def _c_units(self, library: CLibrary) -> list[Unit]:
+        if library.sources:
+            return [self.toolchain.unit(source, defines=library.defines) for source in library.sources]
         name = f"{PurePosixPath(library.path).name}.c"
-        return Unit(name=name, text=function_source(library.symbol, library.calls), cxx=False)
+        return [Unit(name=name, text=function_source(library.symbol, library.calls), cxx=False)]
 
     def _version_script(self, soname: str) -> Path:
         script = self.tree / f"{soname}.map"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import sys
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +11,8 @@ from pathlib import Path
 from bundle.errors import InputNotFoundError, ToolError
 from bundle.proc import run
 from bundle.version_file import base_version, read_assigned
-from tests.forge.flavours import TORCH_LIB, Edit, Flavour
+from tests.forge.flavours import TORCH_LIB
+from tests.forge.shapes import Edit, Flavour
 
 _GUARD = '''"""A forged vendor's torch: a source of libraries, never imported."""
 
@@ -87,7 +89,13 @@ def edit_core(stock: StockTorch, flavour: Flavour, tree: Path) -> None:
                 lines = (f"{old} {new}\n" for old, new in zip(chosen, flavour.fork_symbols, strict=True))
                 renamed.write_text("".join(lines), encoding="utf-8")
                 arguments += ["--rename-dynamic-symbols", str(renamed)]
-            run(["patchelf", *arguments, tree / TORCH_LIB / edit.name])
+            run([_patchelf(), *arguments, tree / TORCH_LIB / edit.name])
+
+
+def _patchelf() -> Path | str:
+    """Return the program that the `patchelf` distribution puts beside the interpreter, else the one on PATH."""
+    beside = Path(sys.executable).parent / "patchelf"
+    return beside if beside.is_file() else "patchelf"
 
 
 def unused_exports(stock: StockTorch, count: int) -> tuple[str, ...]:

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import json
 import shutil
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from bundle.errors import UsageError
-from tests.forge.flavours import FLAVOURS, TORCH_LIB, Flavour
+from tests.forge.flavours import FLAVOURS, TORCH_LIB
 from tests.forge.libraries import LibraryBuilder
 from tests.forge.local_wheel import REQUIREMENT, write_wheel
 from tests.forge.package import StockTorch, copy_core, edit_core, make_bare, read_stock, write_metadata
 from tests.forge.toolchain import Toolchain, compiler_identity
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from bundle.backends import Backend
     from bundle.ui import Reporter
+    from tests.forge.shapes import Flavour
 
 _HERE = Path(__file__).parent
 _STAMP = "forged.json"
@@ -76,29 +81,49 @@ def forge(
     torch = read_stock(stock.absolute())
     compiler = compiler_identity(cxx)
     stamp = _stamp(torch, compiler, backend, variant)
-    if _is_current(out, stamp):
-        ui.notice(f"{backend.name}: forged vendor in {out} is up to date")
-        return _describe(backend, flavour, out, variant)
-    toolchain = Toolchain(
+    with _only_one(out):
+        if _is_current(out, stamp):
+            ui.notice(f"{backend.name}: forged vendor in {out} is up to date")
+            return _describe(backend, flavour, out, variant)
+        partial = _clean(out.with_name(f"{out.name}.partial"))
+        toolchain = _toolchain(cxx, compiler, torch, out.parent / "_cache", ui)
+        _make(
+            LibraryBuilder(backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain),
+            torch,
+        )
+        if variant is Variant.BARE:
+            make_bare(partial, frozenset(one.name for one in backend.libraries if one.required))
+        (partial / _STAMP).write_text(stamp, encoding="utf-8")
+        _replace(partial, out)
+    return _describe(backend, flavour, out, variant)
+
+
+def _toolchain(cxx: str, compiler: str, torch: StockTorch, cache: Path, ui: Reporter) -> Toolchain:
+    return Toolchain(
         cxx=cxx,
         sources=_HERE / "csrc",
         include=torch.package / "include",
-        cache=out.parent / "_cache",
+        cache=cache,
         identity=f"{compiler} {torch.version} {torch.git_version}",
         ui=ui,
     )
-    partial = out.with_name(f"{out.name}.partial")
-    # What an interrupted run left is no good.
-    shutil.rmtree(partial, ignore_errors=True)
-    partial.mkdir(parents=True)
-    _make(
-        LibraryBuilder(backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain), torch
-    )
-    if variant is Variant.BARE:
-        make_bare(partial, frozenset(one.name for one in backend.libraries if one.required))
-    (partial / _STAMP).write_text(stamp, encoding="utf-8")
-    _replace(partial, out)
-    return _describe(backend, flavour, out, variant)
+
+
+@contextmanager
+def _only_one(out: Path) -> Iterator[None]:
+    """Let one process at a time work on a forged tree; the others wait, and then find it finished."""
+    out.parent.mkdir(parents=True, exist_ok=True)
+    with (out.parent / f".{out.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _clean(folder: Path) -> Path:
+    """Return an empty folder; what an interrupted run left there is no good."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    return folder
 
 
 def _make(builder: LibraryBuilder, stock: StockTorch) -> None:
@@ -142,7 +167,7 @@ def _replace(partial: Path, out: Path) -> None:
     """Put a finished tree where an older one may be; a folder cannot be renamed over a full one."""
     if out.exists():
         old = out.with_name(f"{out.name}.old")
-        shutil.rmtree(old, ignore_errors=True)
+        _clean(old).rmdir()
         out.rename(old)
         partial.rename(out)
         shutil.rmtree(old)

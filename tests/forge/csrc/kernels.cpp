@@ -126,6 +126,18 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   c10::impl::getDeviceGuardImpl(kSelf)->recordDataPtrOnStream(self.storage().data_ptr(), stream);
 }
 
+bool no_vendor_ctc(const at::Tensor& /*log_probs*/, const at::Tensor& /*targets*/,
+                   c10::IntArrayRef /*input_lengths*/, c10::IntArrayRef /*target_lengths*/,
+                   int64_t /*blank*/) {
+  return false;
+}
+
+bool no_vendor_ctc_tensor(const at::Tensor& /*log_probs*/, const at::Tensor& /*targets*/,
+                          const at::Tensor& /*input_lengths*/, const at::Tensor& /*target_lengths*/,
+                          int64_t /*blank*/) {
+  return false;
+}
+
 }  // namespace
 
 // Always the decomposition into matmul and softmax: there is no fused kernel here.
@@ -153,6 +165,11 @@ void register_kernels(torch::Library& library) {
   library.impl("_fused_dropout", TORCH_FN(fused_dropout));
   library.impl("_masked_scale", TORCH_FN(masked_scale));
   library.impl("record_stream", TORCH_FN(record_stream));
+  library.impl("_use_cudnn_ctc_loss", TORCH_FN(no_vendor_ctc));
+  library.impl("_use_cudnn_ctc_loss.Tensor", TORCH_FN(no_vendor_ctc_tensor));
+  // Torch 2.10 does not have these; a kernel without an operator is no error.
+  library.impl("_use_miopen_ctc_loss", TORCH_FN(no_vendor_ctc));
+  library.impl("_use_miopen_ctc_loss.Tensor", TORCH_FN(no_vendor_ctc_tensor));
   library.impl("_fused_sdp_choice", TORCH_FN(choose_attention));
   register_rnn_kernels(library);
 }

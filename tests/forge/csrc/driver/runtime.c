@@ -9,6 +9,8 @@
 //
 // FLAGOS_SOFTWARE_DEVICES, read once, is the number of devices (default 2, at most 64).
 
+#include "runtime.h"
+
 #include <dlfcn.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -16,29 +18,11 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <time.h>
 
 #include "devices.h"
 
-#define JOIN_(a, b) a##b
-#define JOIN(a, b) JOIN_(a, b)
-#define API(name) __attribute__((visibility("default"))) int JOIN(PREFIX, name)
-
-enum {
-  kSuccess = 0,
-  kInvalidValue = 1,
-  kMemoryAllocation = 2,
-  kInsufficientDriver = 35,
-  kNoDevice = 100,
-  kInvalidDevice = 101,
-  kInvalidHandle = 400,
-  kNotReady = 600,
-};
-
 enum { kHeader = 64 };
 static const uint64_t kAllocationMagic = 0x464c41474f53414cULL;
-static const uint64_t kStreamMagic = 0x464c41474f535354ULL;
-static const uint64_t kEventMagic = 0x464c41474f534556ULL;
 static const size_t kTotalMemory = (size_t)16 << 30;
 
 typedef struct {
@@ -46,17 +30,6 @@ typedef struct {
   size_t bytes;
   int device;
 } Allocation;
-
-typedef struct {
-  uint64_t magic;
-  int device;
-} Stream;
-
-typedef struct {
-  uint64_t magic;
-  int device;
-  atomic_uint_least64_t recorded_at;  // nanoseconds; 0: never recorded
-} Event;
 
 // NVIDIA's and HIP's property blocks begin alike; the rest is zero here.
 typedef struct {
@@ -72,11 +45,10 @@ static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static int g_devices = 0;
 static int g_start_error = kSuccess;
 static atomic_llong g_allocated[kMaxDevices];
-static atomic_uint_least64_t g_clock;
-static _Thread_local int t_device = 0;
+_Thread_local int t_device = 0;
 static _Thread_local int t_last_error = kSuccess;
 
-static int fail(int code) {
+int fail(int code) {
   t_last_error = code;
   return code;
 }
@@ -99,25 +71,12 @@ static void start(void) {
   if (g_devices == 0) g_start_error = kNoDevice;
 }
 
-static int ready(void) {
+int ready(void) {
   pthread_once(&g_once, start);
   return g_start_error;
 }
 
 static int valid_device(int device) { return device >= 0 && device < g_devices; }
-
-static uint64_t now(void) {
-  struct timespec time;
-  clock_gettime(CLOCK_MONOTONIC, &time);
-  const uint64_t ns = (uint64_t)time.tv_sec * 1000000000ULL + (uint64_t)time.tv_nsec;
-  // Two events never carry one time, so the time between them is never zero.
-  uint64_t last = atomic_load(&g_clock);
-  uint64_t next;
-  do {
-    next = ns > last ? ns : last + 1;
-  } while (!atomic_compare_exchange_weak(&g_clock, &last, next));
-  return next;
-}
 
 API(GetDeviceCount)(int* count) {
   if (count == NULL) return fail(kInvalidValue);
@@ -312,84 +271,5 @@ API(Memcpy)(void* destination, const void* source, size_t bytes, int kind) {
   (void)kind;
   if (bytes != 0 && (destination == NULL || source == NULL)) return fail(kInvalidValue);
   if (bytes != 0) memcpy(destination, source, bytes);
-  return kSuccess;
-}
-
-API(StreamCreate)(Stream** stream) {
-  const int status = ready();
-  if (status != kSuccess) return fail(status);
-  if (stream == NULL) return fail(kInvalidValue);
-  *stream = malloc(sizeof(Stream));
-  if (*stream == NULL) return fail(kMemoryAllocation);
-  (*stream)->magic = kStreamMagic;
-  (*stream)->device = t_device;
-  return kSuccess;
-}
-
-API(StreamDestroy)(Stream* stream) {
-  if (stream == NULL || stream->magic != kStreamMagic) return fail(kInvalidHandle);
-  stream->magic = 0;
-  free(stream);
-  return kSuccess;
-}
-
-// A null stream is the default stream.
-API(StreamQuery)(Stream* stream) {
-  if (stream != NULL && stream->magic != kStreamMagic) return fail(kInvalidHandle);
-  return kSuccess;
-}
-
-API(StreamSynchronize)(Stream* stream) { return JOIN(PREFIX, StreamQuery)(stream); }
-
-API(EventCreate)(Event** event) {
-  const int status = ready();
-  if (status != kSuccess) return fail(status);
-  if (event == NULL) return fail(kInvalidValue);
-  *event = malloc(sizeof(Event));
-  if (*event == NULL) return fail(kMemoryAllocation);
-  (*event)->magic = kEventMagic;
-  (*event)->device = t_device;
-  atomic_init(&(*event)->recorded_at, 0);
-  return kSuccess;
-}
-
-API(EventDestroy)(Event* event) {
-  if (event == NULL || event->magic != kEventMagic) return fail(kInvalidHandle);
-  event->magic = 0;
-  free(event);
-  return kSuccess;
-}
-
-API(EventRecord)(Event* event, Stream* stream) {
-  if (event == NULL || event->magic != kEventMagic) return fail(kInvalidHandle);
-  if (stream != NULL && stream->magic != kStreamMagic) return fail(kInvalidHandle);
-  atomic_store(&event->recorded_at, now());
-  return kSuccess;
-}
-
-API(EventQuery)(Event* event) {
-  if (event == NULL || event->magic != kEventMagic) return fail(kInvalidHandle);
-  return kSuccess;
-}
-
-API(EventSynchronize)(Event* event) { return JOIN(PREFIX, EventQuery)(event); }
-
-API(StreamWaitEvent)(Stream* stream, Event* event, unsigned flags) {
-  if (flags != 0) return fail(kInvalidValue);
-  if (stream != NULL && stream->magic != kStreamMagic) return fail(kInvalidHandle);
-  return JOIN(PREFIX, EventQuery)(event);
-}
-
-// Milliseconds.
-API(EventElapsedTime)(float* elapsed, Event* first, Event* second) {
-  if (elapsed == NULL) return fail(kInvalidValue);
-  if (first == NULL || second == NULL || first->magic != kEventMagic ||
-      second->magic != kEventMagic) {
-    return fail(kInvalidHandle);
-  }
-  const uint64_t begin = atomic_load(&first->recorded_at);
-  const uint64_t end = atomic_load(&second->recorded_at);
-  if (begin == 0 || end == 0) return fail(kInvalidHandle);
-  *elapsed = (float)((double)(int64_t)(end - begin) / 1e6);
   return kSuccess;
 }
