@@ -94,7 +94,11 @@ def test_soft_edges_must_not_close_a_cycle():
 @pytest.mark.parametrize(
     ("others", "why"),
     [
-        pytest.param([node("libb.so", defined=["s"]), node("libc.so", defined=["s"])], "two definers", id="ambiguous"),
+        pytest.param(
+            [node("libb.so"), node("libc.so", defined=["s"]), node("libd.so", defined=["s"])],
+            "two definers",
+            id="ambiguous",
+        ),
         pytest.param([node("libb.so", "libc.so"), node("libc.so", defined=["s"])], "in the closure", id="reached"),
         pytest.param([node("libb.so")], "the system's", id="defined-elsewhere"),
     ],
