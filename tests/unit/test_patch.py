@@ -54,8 +54,9 @@ def test_the_result_must_be_a_runpath_alone(make_elf, tool, spec, runpath):
     subprocess.run([sys.executable, "-c", "import ctypes, sys; ctypes.CDLL(sys.argv[1])", path], check=True)
 
 
-def test_an_rpath_that_is_already_right_must_still_become_a_runpath(make_elf, tool):
-    path = make_elf("liba.so", rpath="$ORIGIN")
+@pytest.mark.parametrize("runpath", [None, "$ORIGIN"], ids=["alone", "beside-the-right-runpath"])
+def test_an_rpath_must_go_even_where_the_value_is_right(make_elf, tool, runpath):
+    path = make_elf("liba.so", rpath="$ORIGIN", runpath=runpath)
     info = apply_edit(Edit(path=path, runpath=("$ORIGIN",)), tool)
     assert (info.runpath, info.rpath) == (("$ORIGIN",), ())
 
