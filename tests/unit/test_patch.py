@@ -119,10 +119,11 @@ def test_a_patchelf_that_changes_nothing_must_be_found_out(make_elf, fake_patche
         pytest.param({"needed": ("libm.so.6",)}, "needed was", id="needed"),
         pytest.param({"soname": "libz.so"}, "soname was", id="soname"),
         pytest.param({"defined": ("b",)}, "dynamic symbols are no longer the same", id="symbols"),
+        pytest.param({"align": 0x1000}, r"segments are aligned to \(4096, 4096\), expected 65536", id="alignment"),
     ],
 )
 def test_a_patchelf_that_damages_a_file_must_be_found_out(make_elf, fake_patchelf, tmp_path, after, what):
-    spec = {"defined": ("a",), "needed": ("libc.so.6",)}
+    spec = {"defined": ("a",), "needed": ("libc.so.6",), "machine": "aarch64", "align": 0x10000}
     path = make_elf("liba.so", **spec)
     other = make_elf("liba.so", directory=tmp_path / "damaged", **{**spec, "runpath": "$ORIGIN", **after})
     fake = check_patchelf(fake_patchelf("patchelf 0.18.0", f'for last; do :; done; cp {other} "$last"'))
