@@ -154,7 +154,7 @@ SCALARS = [
 @pytest.mark.parametrize("dtype", [torch.uint8, torch.int64, torch.float16, torch.float32], ids=str)
 def test_scalar_operand_must_promote_as_on_the_cpu(agree, dtype, scalar):
     """A 0-dim operand stands on flagos here, as `agree` moves it."""
-    agree(lambda x, y: (x + y, x * y, x / y), positive(dtype), scalar)
+    agree(lambda x, y: (x + y, x * y), positive(dtype), scalar)
 
 
 @pytest.mark.parametrize("dtype", [torch.int64, torch.float32], ids=str)
