@@ -33,6 +33,25 @@ if "torch_fl" not in sys.modules:
     _package.__path__ = [str(SOURCE)]
     sys.modules["torch_fl"] = _package
 
+# Programs for `FakeSite.run`: say how the import ended; then what torch is like in the same process.
+TRY = """
+try:
+    import torch_fl
+except ImportError as err:
+    print(type(err).__name__)
+    print(err)
+else:
+    print("imported")
+"""
+THEN_TORCH = """
+print("---")
+import torch
+for line in open("/proc/self/maps"):
+    if "/lib_fake/" in line or "memfd" in line:
+        print("left behind:", line)
+print(torch.__version__)
+"""
+
 CORE: dict[str, tuple[str, ...]] = {
     "libc10.so": (),
     "libtorch_cpu.so": ("libc10.so", "libgomp.so.1"),
