@@ -1,4 +1,4 @@
-"""Each damage that `import torch_fl` refuses: the full text, and stock torch importable afterwards in the same process."""
+"""Each damage that `import torch_fl` refuses: the full text, and stock torch importable after it in that process."""
 
 from __future__ import annotations
 
