@@ -1,22 +1,13 @@
 #include "core/FlagosGenerator.h"
 
-#include <ATen/Context.h>
-
 #include <map>
 #include <mutex>
 #include <utility>
 
 #include "core/FlagosDevice.h"
+#include "core/FlagosHooks.h"
 
 namespace flagos {
-
-namespace {
-
-const at::AcceleratorHooksInterface& vendor_hooks() {
-  return at::globalContext().getAcceleratorHooksInterface(kVendor);
-}
-
-}  // namespace
 
 // PyTorch's contract: the caller holds the lock of the generator it was given, which is the wrapper's; the vendor's own
 // kernels hold the lock of the vendor's generator, so each access takes that one too.

@@ -12,10 +12,6 @@ namespace flagos {
 
 namespace {
 
-const at::AcceleratorHooksInterface& vendor_hooks() {
-  return at::globalContext().getAcceleratorHooksInterface(kVendor);
-}
-
 class FlagosHooks final : public at::PrivateUse1HooksInterface {
  public:
   void init() const override { ensure_vendor_ready(); }
@@ -62,6 +58,10 @@ class FlagosHooks final : public at::PrivateUse1HooksInterface {
 };
 
 }  // namespace
+
+const at::AcceleratorHooksInterface& vendor_hooks() {
+  return at::globalContext().getAcceleratorHooksInterface(kVendor);
+}
 
 void register_hooks() {
   // PyTorch keeps the pointer for ever.
