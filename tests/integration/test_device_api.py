@@ -195,12 +195,6 @@ def test_device_text_must_be_understood(text):
     assert torch.zeros(1, device=text).device.type == "flagos"
 
 
-@pytest.mark.parametrize("text", ["flagoss", "flagos1", "flagos:x", "flagos:-2"])
-def test_wrong_device_text_must_be_refused(text):
-    with pytest.raises(RuntimeError):
-        torch.zeros(1, device=text)
-
-
 def test_tensor_must_say_where_it_is(device):
     value = torch.zeros(1, device=device)
     assert value.device == device

@@ -94,9 +94,10 @@ def test_torch_version_must_stay_that_of_the_installed_distribution():
     assert torch.__version__ == importlib.metadata.version("torch")
 
 
-def test_vendor_version_fields_must_be_restored():
+def test_version_fields_must_be_the_vendors_with_its_core_and_stock_torchs_with_that():
     for field, value in manifest()["version_fields"].items():
-        assert getattr(torch.version, field) == value, field
+        expected = value if torch_fl.bundle().core == "vendor" else None
+        assert getattr(torch.version, field) == expected, field
 
 
 def test_preload_must_leave_torch_untouched_on_disk():
@@ -107,19 +108,6 @@ def test_preload_must_leave_torch_untouched_on_disk():
 
 def test_one_gnu_openmp_runtime_must_be_mapped_under_its_own_name():
     assert len(mapped()["libgomp.so.1"]) <= 1
-
-
-def test_availability_must_agree_with_the_device_count():
-    assert torch.flagos.is_available() == (torch.flagos.device_count() > 0)
-    assert isinstance(torch.flagos.device_count(), int)
-
-
-def test_cpu_tensors_must_work_as_ever():
-    torch.manual_seed(3)
-    matrix = torch.randn(8, 8, requires_grad=True)
-    (matrix @ matrix.T).softmax(-1).sum().backward()
-    assert matrix.grad is not None
-    assert torch.equal(torch.from_numpy(matrix.detach().numpy()), matrix.detach())
 
 
 def test_importing_again_and_reloading_must_change_nothing_and_say_nothing(run_ok):
