@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from bundle import commands
 from bundle.backends import BACKENDS, CoreSource, describe_choices
 from bundle.errors import BundleError, UnknownBackendError
+from bundle.interpreters import SUPPORTED
 from bundle.pipeline import Request
 from bundle.ui import Reporter
 
@@ -32,6 +33,7 @@ class _Terminated(BaseException):
 
 def _backend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", required=True, metavar="NAME", help=f"one of {', '.join(BACKENDS)}")
+    parser.add_argument("--python", choices=SUPPORTED, help="Python to build for (default: the backend's)")
     parser.add_argument("--forged", action="store_true", help="use a vendor-shaped torch made from stock torch")
 
 
@@ -104,6 +106,7 @@ def _request(arguments: argparse.Namespace, environ: dict[str, str]) -> Request 
     return Request(
         backend=BACKENDS[given["backend"]],
         forged=given["forged"],
+        python=given["python"],
         vendor_torch=given.get("vendor_torch"),
         vendor_version=given.get("vendor_version") or environ.get("TORCH_FL_VENDOR_TORCH_VERSION") or None,
         sdk_root=given.get("sdk_root"),

@@ -1,7 +1,7 @@
 """`_bundle.json` and `_build.json`: what a wheel says of itself.
 
-`_build.json` is written by CMake when the plugin is compiled; `_bundle.json` by the bundle stage. The runtime reads both
-and knows no backend by name. Unknown keys are refused: a reader must not guess.
+`_build.json` is written by CMake when the plugin is compiled; `_bundle.json` by the bundle stage. The runtime reads
+both and knows no backend by name. Unknown keys are refused: a reader must not guess.
 """
 
 from __future__ import annotations

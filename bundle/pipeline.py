@@ -41,6 +41,7 @@ class Request:
 
     backend: Backend
     forged: bool = False
+    python: str | None = None
     vendor_torch: Path | None = None
     vendor_version: str | None = None
     sdk_root: Path | None = None
@@ -76,7 +77,8 @@ class ForgedVendor:
 
 def stock_torch(request: Request, environ: Mapping[str, str], ui: Reporter) -> StockTorch:
     """Return the stock torch of this request."""
-    return resolve(request.backend, forged=request.forged, environ=environ, ui=ui)
+    python = request.python or request.backend.python
+    return resolve(request.backend, python=python, forged=request.forged, environ=environ, ui=ui)
 
 
 def forge_vendor(request: Request, stock: StockTorch, environ: Mapping[str, str], ui: Reporter) -> ForgedVendor:

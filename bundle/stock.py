@@ -100,29 +100,29 @@ def nearest(wanted: str, offers: Mapping[str, Iterable[str]], *, python: str) ->
     return text, tag
 
 
-def resolve(backend: Backend, *, forged: bool, environ: Mapping[str, str], ui: Reporter) -> StockTorch:
-    """Return the stock torch for a backend, falling back only for forged vendors; the log says so.
+def resolve(backend: Backend, *, python: str, forged: bool, environ: Mapping[str, str], ui: Reporter) -> StockTorch:
+    """Return the stock torch for a backend and Python ("3.12"), falling back only for forged vendors; the log says so.
 
     Raises:
         UsageError: as `requested`.
         InputNotFoundError: forged, and no index offers any supported CPU build for any interpreter here.
     """
     version, index = requested(environ)
-    wanted = StockTorch(version=version, index=index, python=backend.python)
+    wanted = StockTorch(version=version, index=index, python=python)
     if not forged:
         return wanted
     pythons = installed_versions(environ)
-    if backend.python in pythons and version in ask_index(backend.python, index, environ, ui):
+    if python in pythons and version in ask_index(python, index, environ, ui):
         return wanted
-    chosen = nearest(version, {tag: ask_index(tag, "", environ, ui) for tag in pythons}, python=backend.python)
+    chosen = nearest(version, {tag: ask_index(tag, "", environ, ui) for tag in pythons}, python=python)
     if chosen is None:
         raise InputNotFoundError(
-            f"stock torch {version} for Python {backend.python} is not to be had from "
+            f"stock torch {version} for Python {python} is not to be had from "
             f"{index or 'the configured indexes'}, and they offer no other CPU build for Python {', '.join(pythons)}"
         )
     fallback = StockTorch(version=chosen[0], index="", python=chosen[1])
     ui.warning(
-        f"{backend.name}: stock torch {version} for Python {backend.python} is not reachable; "
+        f"{backend.name}: stock torch {version} for Python {python} is not reachable; "
         f"forged vendor uses {fallback.version} for Python {fallback.python}"
     )
     return fallback

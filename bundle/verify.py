@@ -1,7 +1,7 @@
 """Verification: a fresh environment, stock torch, the wheel, and the integration suite run from a temporary folder.
 
 Nothing of the caller's shell reaches in: PYTHONPATH, LD_* and the repository are out of reach. Where a vendor was
-forged, its SDK's driver folders stand in LD_LIBRARY_PATH, as a sourced SDK script would put them, and the result says so.
+forged, its SDK's driver folders stand in LD_LIBRARY_PATH, as a sourced SDK script would put them; the result says so.
 """
 
 from __future__ import annotations

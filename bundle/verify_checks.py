@@ -74,7 +74,7 @@ def check_libraries(installed: Installed) -> tuple[str, ...]:
 
 
 def check_origins(facts: Facts, installed: Installed) -> tuple[str, ...]:
-    """Return torch libraries that are mapped twice, or from elsewhere than the bundle (or stock torch, for a stock core)."""
+    """Return torch libraries that are mapped twice, or from elsewhere than bundle or (for a stock core) stock torch."""
     package, manifest = installed.package, installed.manifest
     bundled = {file.name for file in manifest.files}
     wrong = []

@@ -68,7 +68,7 @@ def test_real_vendor_must_never_fall_back():
     ui = Reporter(err=io.StringIO(), out=io.StringIO())
     # An index that cannot exist: a real vendor's request is returned as it is, without asking anybody.
     environ = {"TORCH_FL_STOCK_INDEX": "https://nowhere.invalid/simple"}
-    assert resolve(DCU, forged=False, environ=environ, ui=ui) == StockTorch(
+    assert resolve(DCU, python=DCU.python, forged=False, environ=environ, ui=ui) == StockTorch(
         version="2.10.0+cpu", index="https://nowhere.invalid/simple", python="3.10"
     )
     assert ui.err.getvalue() == ""

@@ -1,0 +1,57 @@
+"""Fixtures: finished wheels of forged vendors, and environments that hold them."""
+
+from __future__ import annotations
+
+import functools
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from bundle.backends import BACKENDS
+from bundle.interpreters import create_environment, package_folder, pip_install
+from bundle.pipeline import Request, build_wheel, forge_vendor, stock_torch
+from bundle.ui import Reporter
+from tests.e2e.pipeline import Site
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def _request(backend: str) -> Request:
+    return Request(backend=BACKENDS[backend], forged=True)
+
+
+@pytest.fixture(scope="session")
+def built_wheel() -> Callable[[str], Path]:
+    """Return a function that builds a forged wheel by all stages, incrementally, once a session."""
+
+    @functools.cache
+    def build(backend: str) -> Path:
+        return build_wheel(_request(backend), os.environ, Reporter())
+
+    return build
+
+
+@pytest.fixture(scope="session")
+def installed(built_wheel: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Site]:
+    """Return a function that installs a forged wheel beside stock torch, once a session."""
+
+    @functools.cache
+    def install(backend: str) -> Site:
+        ui, wheel = Reporter(), built_wheel(backend)
+        request = _request(backend)
+        stock = stock_torch(request, os.environ, ui)
+        forged = forge_vendor(request, stock, os.environ, ui)
+        python = create_environment(tmp_path_factory.mktemp(backend) / "env", stock.python, os.environ, ui)
+        pip_install(python, stock.pip_arguments(), os.environ, ui)
+        links = ("--find-links", str(forged.find_links)) if forged.find_links else ()
+        pip_install(python, [*links, wheel, "numpy>=2.2,<3"], os.environ, ui)
+        return Site(
+            python=python,
+            package=package_folder(python, "torch_fl"),
+            library_path=os.pathsep.join(map(str, forged.driver_dirs)),
+        )
+
+    return install
