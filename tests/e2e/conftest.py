@@ -1,0 +1,101 @@
+"""Fixtures of the end-to-end tests: a stock torch, and the vendors that are forged from it."""
+
+from __future__ import annotations
+
+import functools
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from tests.forge import ForgedVendor, Variant
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+REPOSITORY = Path(__file__).parents[2]
+VARIABLE = "FLAGOS_TEST_STOCK_TORCH"
+
+
+@dataclass(frozen=True)
+class StockEnvironment:
+    """A stock torch package and the interpreter of the environment that it is installed in."""
+
+    package: Path
+    python: Path
+
+
+def _stock_package() -> Path:
+    named = os.environ.get(VARIABLE)
+    if named:
+        return Path(named)
+    spec = importlib.util.find_spec("torch")
+    if spec is None or spec.origin is None:
+        pytest.fail(
+            f"the end-to-end tests need a stock torch: set {VARIABLE} to the torch folder in some environment's "
+            f"site-packages, or install torch beside {sys.executable}"
+        )
+    return Path(spec.origin).parent
+
+
+@pytest.fixture(scope="session")
+def stock_torch() -> StockEnvironment:
+    """Return the stock torch that FLAGOS_TEST_STOCK_TORCH names, else the one beside the running interpreter."""
+    package = _stock_package().absolute()
+    # .../lib/python3.X/site-packages/torch
+    python = package.parents[3] / "bin" / "python"
+    missing = [path for path in (package / "lib" / "libtorch_cpu.so", python) if not path.exists()]
+    if missing:
+        pytest.fail(f"{VARIABLE} must name the torch folder of an environment; {package}: no {missing[0]}")
+    return StockEnvironment(package=package, python=python)
+
+
+def forge_by_command(stock: Path, backend: str, out: Path, variant: Variant = Variant.FULL) -> ForgedVendor:
+    """Forge a vendor as the pipeline does, in a process of its own, and return what it says."""
+    command: list[str | Path] = [
+        sys.executable,
+        "-m",
+        "tests.forge",
+        "--backend",
+        backend,
+        "--stock",
+        stock,
+        "--out",
+        out,
+    ]
+    done = subprocess.run(
+        [*command, "--variant", variant.value], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    said = json.loads(done.stdout)
+    return ForgedVendor(
+        torch=Path(said["torch"]),
+        sdk_root=Path(said["sdk_root"]),
+        environment=tuple((key, value) for key, value in said["environment"]),
+        driver_dirs=tuple(map(Path, said["driver_dirs"])),
+        find_links=Path(said["find_links"]) if said["find_links"] else None,
+    )
+
+
+@pytest.fixture(scope="session")
+def forged(stock_torch: StockEnvironment) -> Callable[..., ForgedVendor]:
+    """Return a function that forges a vendor by name; trees are kept below build/ and reused while they are current."""
+
+    @functools.cache
+    def make(backend: str, variant: Variant = Variant.FULL) -> ForgedVendor:
+        name = backend if variant is Variant.FULL else f"{backend}-{variant.value}"
+        return forge_by_command(stock_torch.package, backend, REPOSITORY / "build" / "forge-tests" / name, variant)
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def forge_again(stock_torch: StockEnvironment) -> Callable[[str, Path], ForgedVendor]:
+    """Return a function that forges a vendor into a given folder, whatever was forged before."""
+    return lambda backend, out: forge_by_command(stock_torch.package, backend, out)
