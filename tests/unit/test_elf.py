@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import struct
 import subprocess
 import sys
 
@@ -21,7 +22,7 @@ FULL = ElfSpec(
     defined=("one", "two"),
     undefined=("three",),
     weak=("four",),
-    version_needs={"libc.so.6": ("GLIBC_2.2.5", "GLIBC_2.34", "GLIBC_PRIVATE"), "libstdc++.so.6": ("GLIBCXX_3.4.9",)},
+    version_needs={"libc.so.6": ("GLIBC_2.4", "GLIBC_2.34", "GLIBC_PRIVATE"), "libstdc++.so.6": ("GLIBCXX_3.4.9",)},
     payload=b"/some/text",
 )
 
@@ -117,6 +118,42 @@ def test_a_damaged_file_must_give_a_malformed_error_or_a_value(tmp_path, read, p
     path.write_bytes(content[:place] if cut else content)
     with contextlib.suppress(MalformedError):
         read(path)
+
+
+def section_header(content, kind):
+    """Return the offset of the header of the first section of a type."""
+    start, count = struct.unpack_from("<Q", content, 40)[0], struct.unpack_from("<H", content, 60)[0]
+    return next(
+        at for at in range(start, start + 64 * count, 64) if struct.unpack_from("<I", content, at + 4)[0] == kind
+    )
+
+
+def test_headers_at_an_impossible_offset_must_be_the_files_fault(tmp_path):
+    content = bytearray(FULL.to_bytes())
+    struct.pack_into("<Q", content, 32, 1 << 63)  # e_phoff; the seek itself fails
+    path = tmp_path / "libfar.so"
+    path.write_bytes(content)
+    with pytest.raises(MalformedError, match="damaged ELF file"):
+        read_elf(path)
+
+
+def test_a_version_table_that_counts_too_much_must_be_refused_at_once(tmp_path):
+    content = bytearray(FULL.to_bytes())
+    struct.pack_into("<I", content, section_header(content, 0x6FFFFFFE) + 44, 0xFFFFFFFF)  # sh_info
+    path = tmp_path / "libmany.so"
+    path.write_bytes(content)
+    with pytest.raises(MalformedError, match="counts 4294967295 entries, more than it can hold"):
+        read_elf(path)
+
+
+def test_a_symbol_name_outside_of_the_string_table_must_be_refused(tmp_path):
+    content = bytearray(FULL.to_bytes())
+    symbols = struct.unpack_from("<Q", content, section_header(content, 11) + 24)[0]
+    struct.pack_into("<I", content, symbols + 24, 0xFFFF)  # st_name of the first symbol after the null one
+    path = tmp_path / "libnameless.so"
+    path.write_bytes(content)
+    with pytest.raises(MalformedError, match=r"a symbol's name lies outside of \.dynstr \(offset 0xffff\)"):
+        read_symbols(path)
 
 
 def test_is_elf_must_look_at_the_magic(tmp_path, make_elf):
