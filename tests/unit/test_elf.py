@@ -130,7 +130,7 @@ def section_header(content, kind):
 
 def test_headers_at_an_impossible_offset_must_be_the_files_fault(tmp_path):
     content = bytearray(FULL.to_bytes())
-    struct.pack_into("<Q", content, 32, 1 << 63)  # e_phoff; the seek itself fails
+    struct.pack_into("<Q", content, 32, 1 << 62)  # e_phoff; the seek itself fails
     path = tmp_path / "libfar.so"
     path.write_bytes(content)
     with pytest.raises(MalformedError, match="damaged ELF file"):
