@@ -72,16 +72,16 @@ def run(
     except OSError as err:
         raise ToolError(f"{words[0]} could not be started: {err.strerror or err}") from err
     lines = []
-    try:
-        assert child.stdout is not None  # noqa: S101 - stdout is a pipe, see above
-        for line in child.stdout:
-            lines.append(line)
-            if on_line is not None:
-                on_line(line.rstrip("\n"))
-        child.wait()
-    except BaseException:
-        _stop(child)
-        raise
+    with child:
+        try:
+            for line in child.stdout or ():
+                lines.append(line)
+                if on_line is not None:
+                    on_line(line.rstrip("\n"))
+            child.wait()
+        except BaseException:
+            _stop(child)
+            raise
     output = "".join(lines)
     if check and child.returncode:
         raise ToolError(_explain(words, child.returncode, output))
