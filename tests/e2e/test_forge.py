@@ -367,8 +367,14 @@ print(begin.elapsed_time(end) > 0, begin.query())
 
 
 def test_pinned_memory_must_be_told_from_ordinary_memory(stock_torch, forged):
-    code = "t = torch.ones(3); torch.ones(1, device='cuda'); print(t.pin_memory().is_pinned(), t.is_pinned())"
-    assert says(stock_torch, forged("metax"), code, backend="metax") == "True False"
+    code = """
+torch.ones(1, device="cuda")
+ordinary = [torch.ones(size) for size in range(1, 400)]
+pinned = torch.ones(3).pin_memory()
+ordinary += [torch.ones(size) for size in range(1, 400)]
+print(pinned.is_pinned(), pinned[1:].is_pinned(), any(tensor.is_pinned() for tensor in ordinary))
+"""
+    assert says(stock_torch, forged("metax"), code, backend="metax") == "True True False"
 
 
 def test_device_memory_must_be_accounted(stock_torch, forged):
