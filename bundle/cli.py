@@ -12,10 +12,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundle import commands
-from bundle.backends import BACKENDS, CoreSource, describe_choices
+from bundle.backends import BACKENDS, CoreSource
 from bundle.errors import BundleError, UnknownBackendError
 from bundle.interpreters import SUPPORTED
 from bundle.pipeline import Request
+from bundle.selection import describe_choices
 from bundle.ui import Reporter
 
 if TYPE_CHECKING:

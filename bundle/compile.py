@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bundle.backends import BACKENDS, build_environment
+from bundle.backends import BACKENDS
 from bundle.errors import RefusedError, ToolError, UsageError
 from bundle.interpreters import create_environment, environment_python, pip_install, without_leaks
 from bundle.proc import run
+from bundle.selection import build_environment
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from bundle.backends import BACKENDS, CoreSource, When, build_environment
+from bundle.backends import BACKENDS, CoreSource, When
+from bundle.selection import build_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

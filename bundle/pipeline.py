@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundle.audit import audit
+from bundle.backends import CoreSource
 from bundle.bundling import BundleFacts, bundle_stage
 from bundle.compile import CompileInputs, build_python, compile_stage
 from bundle.errors import InputNotFoundError, MalformedError, NothingBundledError
@@ -20,7 +21,7 @@ from bundle.proc import run
 from bundle.repack import RepackInputs, repack_stage
 from bundle.sdk import resolve_sdk
 from bundle.stock import resolve
-from bundle.vendor import find_vendor_torch, installed_candidates
+from bundle.vendor import check_python, find_vendor_torch, installed_candidates
 from bundle.verify import VerifyInputs, latest_wheel, verify_stage
 from bundle.workspace import Workspace
 
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from bundle.audit import AuditReport
-    from bundle.backends import Backend, CoreSource
+    from bundle.backends import Backend
     from bundle.plan import BundlePlan
     from bundle.stock import StockTorch
     from bundle.ui import Reporter
@@ -147,9 +148,12 @@ def plan(request: Request, stock: StockTorch, environ: Mapping[str, str], ui: Re
     with ui.step(f"{request.backend.name}: read {vendor.lib} and plan"):
         inputs = gather(request.backend, vendor, sdk, facts, environ=variables, core=request.core)
         made = plan_bundle(inputs)
+    tag = f"cp{stock.python.replace('.', '')}"
+    if (request.core or request.backend.core) is CoreSource.VENDOR:
+        check_python(request.backend, vendor, tag)
     about = BundleFacts(
         torch=stock.base_version,
-        python=f"cp{stock.python.replace('.', '')}",
+        python=tag,
         label=request.version_label,
         forged=request.forged,
     )

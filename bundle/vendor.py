@@ -99,6 +99,23 @@ def check_base_version(backend: Backend, vendor: VendorTorch, stock_version: str
         raise VersionMismatchError(backend.name, vendor=vendor.version, stock=stock_version)
 
 
+def check_python(backend: Backend, vendor: VendorTorch, python: str) -> None:
+    """Hold the vendor's own extension module against the Python ("cp310") that the wheel is for.
+
+    libtorch_python is compiled against one Python's headers. A bare library directory tells nothing and is not judged.
+
+    Raises:
+        RefusedError: the vendor's torch was built for another Python.
+    """
+    modules = vendor.package.glob("_C.cpython-*.so") if vendor.package else ()
+    found = sorted(f"cp{path.name.split('-')[1]}" for path in modules)
+    if found and python not in found:
+        raise RefusedError(
+            f"{backend.name}: the wheel is for {python}, the vendor's torch in {vendor.package} for {', '.join(found)}",
+            hint="build with the vendor's Python: --python, or another vendor torch",
+        )
+
+
 def _from_environment(backend: Backend, environ: Mapping[str, str]) -> list[Path]:
     variables = dict.fromkeys((backend.vendor_lib_variable, COMMON_VARIABLE))
     return [Path(environ[variable]) for variable in variables if environ.get(variable)]

@@ -14,7 +14,7 @@ function(flagos_quote_list variable)
 endfunction()
 
 set(settings "${CMAKE_CURRENT_BINARY_DIR}/FlagosBackend.cmake")
-set(backends "${CMAKE_CURRENT_SOURCE_DIR}/bundle/backends.py")
+set(backends "${CMAKE_CURRENT_SOURCE_DIR}/cmake/backend_settings.py")
 execute_process(
   COMMAND "${Python_EXECUTABLE}" -I "${backends}"
   OUTPUT_FILE "${settings}" ERROR_VARIABLE reason RESULT_VARIABLE status)
@@ -22,7 +22,8 @@ if(NOT status EQUAL 0)
   message(FATAL_ERROR "${reason}")
 endif()
 include("${settings}")
-set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS "${backends}")
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
+  "${backends}" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/backends.py" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/selection.py")
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)

@@ -13,9 +13,10 @@ from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
-from bundle.backends import METAX, Backend, CoreSource, Role, target_driver_dirs
+from bundle.backends import METAX, Backend, CoreSource, Role
 from bundle.manifest import Manifest
 from bundle.sbom import render_sbom, sbom_path
+from bundle.selection import target_driver_dirs
 from bundle.wheelfile import EPOCH, Member, write_wheel
 from tests.support.tiny_elf import ElfSpec
 

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from bundle import backends
-from bundle.backends import BACKENDS, CUDA, DCU, METAX, PPU, When, build_environment, cmake_settings, from_environment
+from bundle.backends import BACKENDS, CUDA, DCU, METAX, PPU, When
+from bundle.selection import build_environment, cmake_settings, from_environment, target_driver_dirs
 
 
 @pytest.mark.parametrize(
@@ -111,10 +111,10 @@ def test_flaggems_kernel_must_reach_cmake_in_any_spelling(value, expected):
 
 
 def test_driver_dirs_for_cmake_must_be_those_of_the_target():
-    assert backends.target_driver_dirs(METAX)[0] == "/opt/maca/lib"
-    assert backends.target_driver_dirs(METAX)[-1] == "/opt/mxdriver/lib"
-    assert not [entry for entry in backends.target_driver_dirs(DCU) if "*" in entry]
-    assert backends.target_driver_dirs(replace(CUDA, sdk_defaults=())) == ()
+    assert target_driver_dirs(METAX)[0] == "/opt/maca/lib"
+    assert target_driver_dirs(METAX)[-1] == "/opt/mxdriver/lib"
+    assert not [entry for entry in target_driver_dirs(DCU) if "*" in entry]
+    assert target_driver_dirs(replace(CUDA, sdk_defaults=())) == ()
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def test_driver_dirs_for_cmake_must_be_those_of_the_target():
 )
 def test_run_as_a_script_it_must_talk_to_cmake(environ, code, text):
     # CMake runs it in the build's own environment, where nothing but the standard library is installed.
-    script = Path(backends.__file__)
+    script = Path(__file__).parents[2] / "cmake" / "backend_settings.py"
     command = [sys.executable, "-I", "-S", str(script)]
     done = subprocess.run(
         command, env={"PATH": os.environ["PATH"], **environ}, capture_output=True, text=True, check=False

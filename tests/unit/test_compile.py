@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from bundle.backends import BACKENDS, DCU, METAX, PPU, from_environment
+from bundle.backends import BACKENDS, DCU, METAX, PPU
 from bundle.compile import build_jobs, compile_variables
 from bundle.errors import UsageError
+from bundle.selection import from_environment
 
 
 @pytest.mark.parametrize("name", BACKENDS)

@@ -65,13 +65,14 @@ def test_fallback_must_be_the_nearest_cpu_build(offers, expected):
 
 
 def test_real_vendor_must_never_fall_back():
-    ui = Reporter(err=io.StringIO(), out=io.StringIO())
+    err = io.StringIO()
+    ui = Reporter(err=err)
     # An index that cannot exist: a real vendor's request is returned as it is, without asking anybody.
     environ = {"TORCH_FL_STOCK_INDEX": "https://nowhere.invalid/simple"}
     assert resolve(DCU, python=DCU.python, forged=False, environ=environ, ui=ui) == StockTorch(
         version="2.10.0+cpu", index="https://nowhere.invalid/simple", python="3.10"
     )
-    assert ui.err.getvalue() == ""
+    assert err.getvalue() == ""
 
 
 def test_stock_torch_must_install_from_its_index():

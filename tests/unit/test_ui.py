@@ -29,30 +29,34 @@ def test_colour_must_follow_terminal_and_variables(stream, environ, expected):
 
 
 def test_results_must_go_to_stdout_and_words_to_stderr():
-    ui = Reporter(err=io.StringIO(), out=io.StringIO(), colour=False)
+    err, out = io.StringIO(), io.StringIO()
+    ui = Reporter(err=err, out=out, colour=False)
     ui.table(("a", "bee"), [("1", "2"), ("333", "4")])
     ui.notice("hello")
     ui.error("torn", hint="mend it")
-    assert ui.out.getvalue() == "a    bee\n---  ---\n1    2\n333  4\n"
-    assert ui.err.getvalue() == "bundle: hello\nbundle: error: torn\nbundle: hint: mend it\n"
+    assert out.getvalue() == "a    bee\n---  ---\n1    2\n333  4\n"
+    assert err.getvalue() == "bundle: hello\nbundle: error: torn\nbundle: hint: mend it\n"
 
 
 def test_failed_step_must_say_so():
-    ui = Reporter(err=io.StringIO(), out=io.StringIO(), colour=False)
+    err, out = io.StringIO(), io.StringIO()
+    ui = Reporter(err=err, out=out, colour=False)
     with pytest.raises(ValueError, match="x"), ui.step("work"):
         raise ValueError("x")
-    assert ui.err.getvalue().splitlines()[1].startswith("bundle: work failed after ")
+    assert err.getvalue().splitlines()[1].startswith("bundle: work failed after ")
 
 
 def test_progress_must_not_flood_a_log():
-    ui = Reporter(err=io.StringIO(), out=io.StringIO(), colour=False)
+    err, out = io.StringIO(), io.StringIO()
+    ui = Reporter(err=err, out=out, colour=False)
     for number in range(100):
         ui.progress(f"[{number}/100]")
-    assert ui.err.getvalue() == ""
+    assert err.getvalue() == ""
 
 
 def test_progress_must_rewrite_one_line_on_a_terminal():
-    ui = Reporter(err=Terminal(), out=io.StringIO(), colour=False)
+    err = Terminal()
+    ui = Reporter(err=err, colour=False)
     ui.progress("[1/2]")
     ui.notice("done")
-    assert ui.err.getvalue() == "\r\x1b[K[1/2]\r\x1b[Kbundle: done\n"
+    assert err.getvalue() == "\r\x1b[K[1/2]\r\x1b[Kbundle: done\n"

@@ -13,7 +13,7 @@ from bundle.errors import (
     VendorTorchNotFoundError,
     VersionMismatchError,
 )
-from bundle.vendor import check_base_version, find_vendor_torch, installed_candidates
+from bundle.vendor import check_base_version, check_python, find_vendor_torch, installed_candidates
 from bundle.version_file import base_version, read_assigned
 from tests.support.vendor_tree import STOCK_VERSION, make_vendor, version_text
 
@@ -220,3 +220,24 @@ def test_base_version_must_be_the_release_part(version, base):
 def test_base_version_must_refuse_what_is_no_version():
     with pytest.raises(MalformedError, match=r"version\.py: 'unknown' is not a version of torch"):
         base_version("unknown", origin="version.py")
+
+
+@pytest.mark.parametrize(
+    ("modules", "accepted"),
+    [
+        pytest.param(["_C.cpython-310-x86_64-linux-gnu.so"], True, id="same"),
+        pytest.param([], True, id="tells-nothing"),
+        pytest.param(["_C.cpython-312-x86_64-linux-gnu.so"], False, id="other"),
+    ],
+)
+def test_a_torch_for_another_python_must_be_refused(tmp_path, modules, accepted):
+    vendor = find_vendor_torch(DCU, {}, explicit=make_vendor("dcu", tmp_path).torch)
+    for name in modules:
+        (vendor.lib.parent / name).touch()
+    if accepted:
+        check_python(DCU, vendor, "cp310")
+        return
+    with pytest.raises(RefusedError) as caught:
+        check_python(DCU, vendor, "cp310")
+    assert str(caught.value) == f"dcu: the wheel is for cp310, the vendor's torch in {vendor.package} for cp312"
+    assert caught.value.exit_code == 9
