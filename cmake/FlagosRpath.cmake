@@ -5,15 +5,16 @@
 
 # Linker flags from the environment were taken over by project(); -rpath options among them are dropped, in the ways they
 # are commonly written. What this misses, the check below catches.
-set(rpath_options
+set(unwanted_options
   "-Wl,--?rpath(-link)?[,=][^ ]*"
   "-Wl,--?rpath(-link)? +-Wl,[^ ]*"
   "-Wl,-R,?[^ ]*"
   "-Xlinker +--?rpath(-link)?=[^ ]*"
-  "-Xlinker +--?rpath(-link)? +-Xlinker +[^ ]*")
-foreach(kind SHARED MODULE EXE)
-  foreach(option ${rpath_options})
-    string(REGEX REPLACE "${option}" "" CMAKE_${kind}_LINKER_FLAGS "${CMAKE_${kind}_LINKER_FLAGS}")
+  "-Xlinker +--?rpath(-link)? +-Xlinker +[^ ]*"
+  "-static-lib(stdc\\+\\+|gcc)")
+foreach(flags CMAKE_SHARED_LINKER_FLAGS CMAKE_MODULE_LINKER_FLAGS CMAKE_C_FLAGS CMAKE_CXX_FLAGS)
+  foreach(option ${unwanted_options})
+    string(REGEX REPLACE "${option}" "" ${flags} "${${flags}}")
   endforeach()
 endforeach()
 

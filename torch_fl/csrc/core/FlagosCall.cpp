@@ -49,18 +49,23 @@ void VendorCall::note_device(c10::Device device) {
   }
 }
 
+void VendorCall::note_storage(c10::StorageImpl* flagos, c10::StorageImpl* vendor,
+                              c10::intrusive_ptr<c10::StorageImpl> owner) {
+  flagos_storages_.add(flagos);
+  vendor_storages_.add(vendor);
+  storages_.push_back({flagos, vendor, std::move(owner)});
+}
+
 c10::Storage VendorCall::lend_storage(c10::StorageImpl* storage) {
-  for (const StoragePair& pair : storages_) {
-    if (pair.flagos == storage) {
-      return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(pair.vendor));
-    }
+  if (const auto known = flagos_storages_.find(storage)) {
+    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storages_[*known].vendor));
   }
   if (c10::StorageImpl* vendor = vendor_storage(*storage)) {
-    storages_.push_back({storage, vendor, {}});
+    note_storage(storage, vendor, {});
     return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
   }
   auto owner = borrow_storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
-  storages_.push_back({storage, owner.get(), owner});
+  note_storage(storage, owner.get(), owner);
   return c10::Storage(std::move(owner));
 }
 
@@ -68,13 +73,13 @@ at::Tensor VendorCall::lend(at::Tensor original) {
   if (!is_flagos(original)) {
     return original;
   }
-  for (const Operand& operand : operands_) {
-    if (operand.original.is_same(original)) {
-      return operand.alias;
-    }
+  if (const auto known = originals_.find(original.unsafeGetTensorImpl())) {
+    return operands_[*known].alias;
   }
   note_device(original.device());
   at::Tensor alias = make_alias(original, lend_storage(storage_of(original)));
+  originals_.add(original.unsafeGetTensorImpl());
+  aliases_.add(alias.unsafeGetTensorImpl());
   operands_.push_back({std::move(original), alias});
   return alias;
 }
@@ -104,7 +109,8 @@ at::Generator VendorCall::lend(const at::Generator& generator) { return vendor_g
 
 void VendorCall::enter() {
   ensure_vendor_ready();
-  if (device_) {
+  // Where there is one device, it is current.
+  if (device_ && device_count() > 1) {
     guard_.emplace(*device_);
   }
 }
@@ -127,13 +133,11 @@ void VendorCall::finish() {
 }
 
 c10::Storage VendorCall::take_storage(c10::StorageImpl* vendor) {
-  for (const StoragePair& pair : storages_) {
-    if (pair.vendor == vendor) {
-      return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(pair.flagos));
-    }
+  if (const auto known = vendor_storages_.find(vendor)) {
+    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storages_[*known].flagos));
   }
   c10::Storage facade = make_facade(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
-  storages_.push_back({facade.unsafeGetStorageImpl(), vendor, {}});
+  note_storage(facade.unsafeGetStorageImpl(), vendor, {});
   return facade;
 }
 
@@ -141,10 +145,8 @@ at::Tensor VendorCall::take(at::Tensor result) {
   if (!is_vendor(result)) {
     return result;
   }
-  for (const Operand& operand : operands_) {
-    if (operand.alias.is_same(result)) {
-      return operand.original;
-    }
+  if (const auto known = aliases_.find(result.unsafeGetTensorImpl())) {
+    return operands_[*known].original;
   }
   check_layout(result);
   c10::Storage storage = take_storage(storage_of(result));

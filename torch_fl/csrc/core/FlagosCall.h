@@ -10,6 +10,7 @@
 #include <optional>
 
 #include "core/FlagosMacros.h"
+#include "core/FlagosPointerIndex.h"
 
 namespace flagos {
 
@@ -66,10 +67,15 @@ class FLAGOS_API VendorCall final {
 
   c10::Storage lend_storage(c10::StorageImpl* storage);
   c10::Storage take_storage(c10::StorageImpl* vendor);
+  void note_storage(c10::StorageImpl* flagos, c10::StorageImpl* vendor, c10::intrusive_ptr<c10::StorageImpl> owner);
   void note_device(c10::Device device);
 
   c10::SmallVector<Operand, 4> operands_;
   c10::SmallVector<StoragePair, 4> storages_;
+  PointerIndex originals_;
+  PointerIndex aliases_;
+  PointerIndex flagos_storages_;
+  PointerIndex vendor_storages_;
   std::optional<c10::Device> device_;
   std::optional<c10::DeviceGuard> guard_;
   Writes writes_;
