@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import importlib.util
 import json
 import os
 import subprocess
@@ -14,10 +13,19 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bundle.backends import METAX
+from bundle.compile import build_python
+from bundle.interpreters import package_folder
+from bundle.pipeline import Request
+from bundle.pipeline import stock_torch as stock_torch_of
+from bundle.ui import Reporter
+from tests.e2e.wheels import built_wheel, installed
 from tests.forge import ForgedVendor, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+__all__ = ["built_wheel", "installed"]
 
 REPOSITORY = Path(__file__).parents[2]
 VARIABLE = "FLAGOS_TEST_STOCK_TORCH"
@@ -35,18 +43,15 @@ def _stock_package() -> Path:
     named = os.environ.get(VARIABLE)
     if named:
         return Path(named)
-    spec = importlib.util.find_spec("torch")
-    if spec is None or spec.origin is None:
-        pytest.fail(
-            f"the end-to-end tests need a stock torch: set {VARIABLE} to the torch folder in some environment's "
-            f"site-packages, or install torch beside {sys.executable}"
-        )
-    return Path(spec.origin).parent
+    # The pipeline's own environment, made on first use.
+    request, ui = Request(backend=METAX, forged=True), Reporter()
+    python = build_python(stock_torch_of(request, os.environ, ui), request.workspace, os.environ, ui)
+    return package_folder(python, "torch")
 
 
 @pytest.fixture(scope="session")
 def stock_torch() -> StockEnvironment:
-    """Return the stock torch that FLAGOS_TEST_STOCK_TORCH names, else the one beside the running interpreter."""
+    """Return the stock torch that FLAGOS_TEST_STOCK_TORCH names, else the one that forged wheels are built with."""
     package = _stock_package().absolute()
     # .../lib/python3.X/site-packages/torch
     python = package.parents[3] / "bin" / "python"
