@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "core/FlagosCall.h"
+#include "core/FlagosErrors.h"
 
 namespace flagos {
 
@@ -27,8 +28,10 @@ at::Tensor convolution(const at::Tensor& input, const at::Tensor& weight, const 
   const std::optional<at::Tensor> lent_bias = call.lend(bias);
   call.enter();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  return call.take(at::convolution_symint(lent_input, lent_weight, lent_bias, stride, padding, dilation, transposed,
-                                          output_padding, std::move(groups)));
+  return call.take(with_own_words([&] {
+    return at::convolution_symint(lent_input, lent_weight, lent_bias, stride, padding, dilation, transposed,
+                                  output_padding, std::move(groups));
+  }));
 }
 
 std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
@@ -45,9 +48,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> convolution_backward(
       output_mask[2] ? at::OptionalSymIntArrayRef(c10::SymIntArrayRef(channels)) : std::nullopt;
   call.enter();
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  auto [grad_input, grad_weight, grad_bias] =
-      at::convolution_backward_symint(lent_grad, lent_input, lent_weight, bias_sizes, stride, padding, dilation,
-                                      transposed, output_padding, std::move(groups), output_mask);
+  auto [grad_input, grad_weight, grad_bias] = with_own_words([&] {
+    return at::convolution_backward_symint(lent_grad, lent_input, lent_weight, bias_sizes, stride, padding, dilation,
+                                           transposed, output_padding, std::move(groups), output_mask);
+  });
   return {call.take(std::move(grad_input)), call.take(std::move(grad_weight)), call.take(std::move(grad_bias))};
 }
 

@@ -13,6 +13,7 @@
 #include "core/FlagosAlias.h"
 #include "core/FlagosCall.h"
 #include "core/FlagosDevice.h"
+#include "core/FlagosErrors.h"
 
 namespace flagos {
 
@@ -91,7 +92,7 @@ void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, 
     lend_argument(call, (*stack)[i]);
   }
   call.enter();
-  op.redispatchBoxed(kVendorKeys, stack);
+  with_own_words([&] { op.redispatchBoxed(kVendorKeys, stack); });
   call.finish();
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
     take_result(call, (*stack)[i]);

@@ -1,11 +1,11 @@
 #pragma once
 
 #include <c10/util/SmallVector.h>
+#include <c10/util/flat_hash_map.h>
 
 #include <cstddef>
 #include <memory>
 #include <optional>
-#include <unordered_map>
 
 namespace flagos {
 
@@ -31,7 +31,7 @@ class PointerIndex final {
     if (table_) {
       table_->emplace(pointer, pointers_.size() - 1);
     } else if (pointers_.size() > kScanned) {
-      table_ = std::make_unique<std::unordered_map<const void*, size_t>>();
+      table_ = std::make_unique<ska::flat_hash_map<const void*, size_t>>();
       for (size_t i = 0; i < pointers_.size(); ++i) {
         table_->emplace(pointers_[i], i);
       }
@@ -39,10 +39,10 @@ class PointerIndex final {
   }
 
  private:
-  static constexpr size_t kScanned = 16;
+  static constexpr size_t kScanned = 64;
 
   c10::SmallVector<const void*, 4> pointers_;
-  std::unique_ptr<std::unordered_map<const void*, size_t>> table_;
+  std::unique_ptr<ska::flat_hash_map<const void*, size_t>> table_;
 };
 
 }  // namespace flagos

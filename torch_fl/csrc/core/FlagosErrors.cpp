@@ -1,0 +1,42 @@
+#include "core/FlagosErrors.h"
+
+#include <c10/core/DeviceType.h>
+
+#include <cctype>
+#include <string_view>
+
+#include "core/FlagosDevice.h"
+
+namespace flagos {
+
+namespace {
+
+bool is_word(char c) { return std::isalnum(static_cast<unsigned char>(c)) != 0 || c == '_'; }
+
+/// Whether the `length` characters at `start` name a device: a word of its own, followed by an index or a quote.
+bool names_device(std::string_view text, size_t start, size_t length) {
+  if (start > 0 && is_word(text[start - 1])) {
+    return false;
+  }
+  const std::string_view rest = text.substr(start + length);
+  return (rest.size() > 1 && rest[0] == ':' && std::isdigit(static_cast<unsigned char>(rest[1])) != 0) ||
+         (!rest.empty() && rest[0] == '\'');
+}
+
+}  // namespace
+
+std::string in_own_words(const std::string& text) {
+  const std::string theirs = c10::DeviceTypeName(kVendor, /*lower_case=*/true);
+  const std::string ours = c10::DeviceTypeName(kFlagos, /*lower_case=*/true);
+  std::string result;
+  size_t copied = 0;
+  for (size_t at = text.find(theirs); at != std::string::npos; at = text.find(theirs, at + theirs.size())) {
+    if (names_device(text, at, theirs.size())) {
+      result.append(text, copied, at - copied).append(ours);
+      copied = at + theirs.size();
+    }
+  }
+  return result.append(text, copied, std::string::npos);
+}
+
+}  // namespace flagos
