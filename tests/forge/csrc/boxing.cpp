@@ -97,6 +97,10 @@ class Call {
       const bool allowed =
           tensor.is_cpu() && (host_operands_ || (tensor.dim() == 0 && !writes(*argument_)));
       if (!allowed) fail_devices(device(), tensor.device());
+      // Indices may lie on the host, what they index may not; the words are those of the CUDA kernel.
+      TORCH_CHECK(!host_operands_ || tensor.dim() == 0 || argument_->name() != "self",
+                  "indices should be either on ", at::kCPU,
+                  " or on the same device as the indexed tensor (", tensor.device(), ")");
       aliases_.keep_host(tensor);
       return tensor;
     }
