@@ -53,13 +53,14 @@ def resolve_libraries(folder: Path, environ: Mapping[str, str]) -> tuple[Resolut
 def complaints(
     resolutions: Iterable[Resolution], *, allowed: Iterable[Path], drivers: Iterable[str]
 ) -> tuple[str, ...]:
-    """Return what is wrong: a library found nowhere that is no driver's, or found outside the allowed folders."""
+    """Return what is wrong: a library found nowhere, or outside the allowed folders; a driver's may be anywhere."""
     patterns, roots = tuple(drivers), tuple(root.resolve() for root in allowed)
     wrong = set()
     for item in resolutions:
+        if any(fnmatch(item.soname, pattern) for pattern in patterns):
+            continue
         if item.path is None:
-            if not any(fnmatch(item.soname, pattern) for pattern in patterns):
-                wrong.add(f"{item.file} needs {item.soname}: not found, and not one of the driver's libraries")
+            wrong.add(f"{item.file} needs {item.soname}: not found, and not one of the driver's libraries")
         elif not any(item.path.resolve().is_relative_to(root) for root in roots):
             wrong.add(f"{item.file} needs {item.soname}: found at {item.path}, outside the environment and the system")
     return tuple(sorted(wrong))

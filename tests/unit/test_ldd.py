@@ -29,6 +29,7 @@ def test_parse_must_give_each_needed_library():
     ("soname", "path", "expected"),
     [
         pytest.param("libgalaxyhip.so.5", None, (), id="driver-may-be-absent"),
+        pytest.param("libgalaxyhip.so.5", "opt/sdk/libgalaxyhip.so.5", (), id="driver-may-be-anywhere"),
         pytest.param(
             "libshm.so",
             None,
