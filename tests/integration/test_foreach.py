@@ -58,12 +58,6 @@ def test_list_must_mix_dtypes_layouts_and_empty_tensors(agree):
     agree(lambda x: torch._foreach_add(x, 1), mixed, exact=True)
 
 
-def test_list_that_names_a_tensor_twice_must_change_it_twice(device):
-    value = torch.ones(3, device=device)
-    torch._foreach_add_([value, value], 1)
-    assert value.tolist() == [3, 3, 3]
-
-
 def test_long_list_must_be_done_whole(device):
     tensors = [torch.full((5,), float(index), device=device) for index in range(300)]
     torch._foreach_add_(tensors, 1)
