@@ -24,9 +24,7 @@ const c10::StorageImpl* storage_of(const at::Tensor& tensor) {
   return tensor.unsafeGetTensorImpl()->unsafe_storage().unsafeGetStorageImpl();
 }
 
-void drop_storage_reference(void* context) {
-  c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context));
-}
+void drop_storage_reference(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
 
 void adopt_storage(c10::StorageImpl* storage, c10::Device device) {
   if (storage == nullptr || storage->device_type() == kSelf) return;
@@ -52,11 +50,10 @@ c10::Storage Aliases::alias_storage(const c10::Storage& storage, bool written) {
   }
   const c10::Device host(c10::DeviceType::CPU);
   c10::raw::intrusive_ptr::incref(impl);
-  c10::DataPtr memory(impl->_mutable_data_ptr_no_checks().get(), impl, &drop_storage_reference,
-                      host);
-  c10::Storage alias(c10::make_intrusive<c10::StorageImpl>(
-      c10::StorageImpl::use_byte_size_t(), impl->sym_nbytes(), std::move(memory),
-      c10::GetAllocator(c10::DeviceType::CPU), impl->resizable()));
+  c10::DataPtr memory(impl->_mutable_data_ptr_no_checks().get(), impl, &drop_storage_reference, host);
+  c10::Storage alias(c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), impl->sym_nbytes(),
+                                                           std::move(memory), c10::GetAllocator(c10::DeviceType::CPU),
+                                                           impl->resizable()));
   storages_.push_back({storage, alias});
   return alias;
 }

@@ -54,8 +54,7 @@ class Call {
     const auto& type = argument.type();
     if (type->kind() == c10::TypeKind::GeneratorType) return true;
     return type->kind() == c10::TypeKind::OptionalType &&
-           type->castRaw<c10::OptionalType>()->getElementType()->kind() ==
-               c10::TypeKind::GeneratorType;
+           type->castRaw<c10::OptionalType>()->getElementType()->kind() == c10::TypeKind::GeneratorType;
   }
 
   static bool writes(const c10::Argument& argument) {
@@ -86,21 +85,18 @@ class Call {
       if (!device_) device_ = device;
       value = c10::Device(c10::DeviceType::CPU);
     } else if (value.isStorage()) {
-      TORCH_CHECK_NOT_IMPLEMENTED(false, schema_.name(),
-                                  ": the software device does not pass storages to CPU kernels");
+      TORCH_CHECK_NOT_IMPLEMENTED(false, schema_.name(), ": the software device does not pass storages to CPU kernels");
     }
   }
 
   at::Tensor operand(const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     if (tensor.device().type() != kSelf) {
-      const bool allowed =
-          tensor.is_cpu() && (host_operands_ || (tensor.dim() == 0 && !writes(*argument_)));
+      const bool allowed = tensor.is_cpu() && (host_operands_ || (tensor.dim() == 0 && !writes(*argument_)));
       if (!allowed) fail_devices(device(), tensor.device());
       // Indices may lie on the host, what they index may not; the words are those of the CUDA kernel.
-      TORCH_CHECK(!host_operands_ || tensor.dim() == 0 || argument_->name() != "self",
-                  "indices should be either on ", at::kCPU,
-                  " or on the same device as the indexed tensor (", tensor.device(), ")");
+      TORCH_CHECK(!host_operands_ || tensor.dim() == 0 || argument_->name() != "self", "indices should be either on ",
+                  at::kCPU, " or on the same device as the indexed tensor (", tensor.device(), ")");
       aliases_.keep_host(tensor);
       return tensor;
     }
@@ -113,10 +109,8 @@ class Call {
   }
 
   void fail_devices(c10::Device one, c10::Device other) const {
-    TORCH_CHECK(false,
-                "Expected all tensors to be on the same device, but found at least two devices, ",
-                one, " and ", other, "! (when checking argument ", argument_->name(), " of ",
-                schema_.operator_name(), ")");
+    TORCH_CHECK(false, "Expected all tensors to be on the same device, but found at least two devices, ", one, " and ",
+                other, "! (when checking argument ", argument_->name(), " of ", schema_.operator_name(), ")");
   }
 
   void convert_generator(c10::IValue& value) {
@@ -146,8 +140,7 @@ class Call {
 }  // namespace
 
 template <Boxing kind>
-void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
-               torch::jit::Stack* stack) {
+void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if constexpr (kind == Boxing::kLinalg) require_linalg();
   // What a CPU kernel calls in turn must neither record gradients nor follow the host's autocast.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
@@ -164,13 +157,9 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/,
   call.convert_results();
 }
 
-template void run_boxed<Boxing::kPlain>(const c10::OperatorHandle&, c10::DispatchKeySet,
-                                        torch::jit::Stack*);
-template void run_boxed<Boxing::kHostOperands>(const c10::OperatorHandle&, c10::DispatchKeySet,
-                                               torch::jit::Stack*);
-template void run_boxed<Boxing::kComposite>(const c10::OperatorHandle&, c10::DispatchKeySet,
-                                            torch::jit::Stack*);
-template void run_boxed<Boxing::kLinalg>(const c10::OperatorHandle&, c10::DispatchKeySet,
-                                         torch::jit::Stack*);
+template void run_boxed<Boxing::kPlain>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+template void run_boxed<Boxing::kHostOperands>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+template void run_boxed<Boxing::kComposite>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+template void run_boxed<Boxing::kLinalg>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
 
 }  // namespace software

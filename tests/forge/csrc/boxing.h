@@ -22,13 +22,10 @@ enum class Boxing {
 template <Boxing kind>
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
-extern template void run_boxed<Boxing::kPlain>(const c10::OperatorHandle&, c10::DispatchKeySet,
-                                               torch::jit::Stack*);
-extern template void run_boxed<Boxing::kHostOperands>(const c10::OperatorHandle&,
-                                                      c10::DispatchKeySet, torch::jit::Stack*);
-extern template void run_boxed<Boxing::kComposite>(const c10::OperatorHandle&, c10::DispatchKeySet,
-                                                   torch::jit::Stack*);
-extern template void run_boxed<Boxing::kLinalg>(const c10::OperatorHandle&, c10::DispatchKeySet,
-                                                torch::jit::Stack*);
+extern template void run_boxed<Boxing::kPlain>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+extern template void run_boxed<Boxing::kHostOperands>(const c10::OperatorHandle&, c10::DispatchKeySet,
+                                                      torch::jit::Stack*);
+extern template void run_boxed<Boxing::kComposite>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+extern template void run_boxed<Boxing::kLinalg>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
 
 }  // namespace software

@@ -63,9 +63,9 @@ struct DeviceAllocator final : c10::Allocator {
       size_t free_bytes = 0;
       size_t total = 0;
       driver::memory_info(&free_bytes, &total);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", bytes,
-                       " bytes. GPU ", static_cast<int>(device), " has a total capacity of ", total,
-                       " bytes of which ", free_bytes, " are free.");
+      TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", bytes, " bytes. GPU ",
+                       static_cast<int>(device), " has a total capacity of ", total, " bytes of which ", free_bytes,
+                       " are free.");
     }
     check(code, "allocate");
     return {pointer, pointer, &free_device_memory, self(device)};
@@ -126,8 +126,7 @@ void free_adopted_memory(void* context) {
 }  // namespace
 
 void check(int code, const char* call) {
-  TORCH_CHECK(code == driver::kSuccess, "CUDA error: ", driver::error_string(code), " (", call,
-              ", code ", code, ")");
+  TORCH_CHECK(code == driver::kSuccess, "CUDA error: ", driver::error_string(code), " (", call, ", code ", code, ")");
 }
 
 c10::DeviceIndex device_count() noexcept {
@@ -142,15 +141,12 @@ c10::DeviceIndex current_device() {
   return static_cast<c10::DeviceIndex>(device);
 }
 
-void set_device(c10::DeviceIndex device) {
-  check(driver::set_device(device), "set the current device");
-}
+void set_device(c10::DeviceIndex device) { check(driver::set_device(device), "set the current device"); }
 
 c10::DeviceIndex resolve(c10::DeviceIndex index) {
   if (index == -1) return current_device();
-  TORCH_CHECK(index >= 0 && index < device_count(), "CUDA error: invalid device ordinal: got ",
-              static_cast<int>(index), ", this process has ", static_cast<int>(device_count()),
-              " devices");
+  TORCH_CHECK(index >= 0 && index < device_count(), "CUDA error: invalid device ordinal: got ", static_cast<int>(index),
+              ", this process has ", static_cast<int>(device_count()), " devices");
   return index;
 }
 
@@ -200,9 +196,7 @@ c10::Stream exchange_stream(c10::Stream stream) {
   return stream_of(index, before);
 }
 
-void* native_stream(const c10::Stream& stream) noexcept {
-  return reinterpret_cast<void*>(stream.id());
-}
+void* native_stream(const c10::Stream& stream) noexcept { return reinterpret_cast<void*>(stream.id()); }
 
 c10::Allocator* device_allocator() noexcept {
   static auto* instance = new DeviceAllocator;

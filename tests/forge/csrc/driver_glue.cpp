@@ -41,17 +41,13 @@ int memory_info(size_t* free_bytes, size_t* total_bytes) noexcept {
 }
 int allocate(void** pointer, size_t bytes) noexcept { return RUNTIME(Malloc)(pointer, bytes); }
 int release(void* pointer) noexcept { return RUNTIME(Free)(pointer); }
-int allocate_host(void** pointer, size_t bytes) noexcept {
-  return RUNTIME(MallocHost)(pointer, bytes);
-}
+int allocate_host(void** pointer, size_t bytes) noexcept { return RUNTIME(MallocHost)(pointer, bytes); }
 int release_host(void* pointer) noexcept { return RUNTIME(FreeHost)(pointer); }
 int account(int device, int64_t bytes) noexcept { return RUNTIME(SoftwareAccount)(device, bytes); }
 int stream_create(void** stream) noexcept { return RUNTIME(StreamCreate)(stream); }
 int stream_query(void* stream) noexcept { return RUNTIME(StreamQuery)(stream); }
 int stream_synchronize(void* stream) noexcept { return RUNTIME(StreamSynchronize)(stream); }
-int stream_wait_event(void* stream, void* event) noexcept {
-  return RUNTIME(StreamWaitEvent)(stream, event, 0);
-}
+int stream_wait_event(void* stream, void* event) noexcept { return RUNTIME(StreamWaitEvent)(stream, event, 0); }
 int event_create(void** event) noexcept { return RUNTIME(EventCreate)(event); }
 int event_destroy(void* event) noexcept { return RUNTIME(EventDestroy)(event); }
 int event_record(void* event, void* stream) noexcept { return RUNTIME(EventRecord)(event, stream); }

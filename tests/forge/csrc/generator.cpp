@@ -31,13 +31,10 @@ struct DeviceGenerator final : c10::GeneratorImpl {
     return seed;
   }
   void set_offset(uint64_t /*offset*/) override {
-    TORCH_CHECK(
-        false,
-        "the software device's generator has no offset to set: its engine is the host's mt19937");
+    TORCH_CHECK(false, "the software device's generator has no offset to set: its engine is the host's mt19937");
   }
   uint64_t get_offset() const override {
-    TORCH_CHECK(false,
-                "the software device's generator has no offset: its engine is the host's mt19937");
+    TORCH_CHECK(false, "the software device's generator has no offset: its engine is the host's mt19937");
   }
   void set_state(const c10::TensorImpl& state) override {
     engine_.unsafeGetGeneratorImpl()->set_state(state);
@@ -74,24 +71,22 @@ at::Generator new_generator(c10::DeviceIndex device) {
 
 void create_default_generators() {
   std::vector<at::Generator> made;
-  for (c10::DeviceIndex device = 0; device < device_count(); ++device)
-    made.push_back(new_generator(device));
+  for (c10::DeviceIndex device = 0; device < device_count(); ++device) made.push_back(new_generator(device));
   defaults() = std::move(made);
 }
 
 const at::Generator& default_generator(c10::DeviceIndex device) {
-  TORCH_CHECK_INDEX(
-      !defaults().empty(),
-      "default CUDA generators do not exist yet: they are created when the device is initialised "
-      "(at::globalContext().lazyInitDevice)");
+  TORCH_CHECK_INDEX(!defaults().empty(),
+                    "default CUDA generators do not exist yet: they are created when the device is initialised "
+                    "(at::globalContext().lazyInitDevice)");
   return defaults().at(resolve(device));
 }
 
 at::Generator host_engine(const std::optional<at::Generator>& generator, c10::DeviceIndex device) {
   const bool given = generator.has_value() && generator->defined();
   const at::Generator& used = given ? *generator : default_generator(device);
-  TORCH_CHECK(used.device().type() == kSelf,
-              "Expected a 'cuda' device type for generator but found '", used.device().type(), "'");
+  TORCH_CHECK(used.device().type() == kSelf, "Expected a 'cuda' device type for generator but found '",
+              used.device().type(), "'");
   return used.get<DeviceGenerator>()->engine();
 }
 

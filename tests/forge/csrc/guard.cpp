@@ -17,20 +17,14 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   }
   c10::Device getDevice() const override { return {kSelf, current_device()}; }
   void setDevice(c10::Device device) const override { set_device(device.index()); }
-  void uncheckedSetDevice(c10::Device device) const noexcept override {
-    driver::set_device(device.index());
-  }
+  void uncheckedSetDevice(c10::Device device) const noexcept override { driver::set_device(device.index()); }
   c10::DeviceIndex deviceCount() const noexcept override { return device_count(); }
 
-  c10::Stream getStream(c10::Device device) const override {
-    return current_stream(device.index());
-  }
+  c10::Stream getStream(c10::Device device) const override { return current_stream(device.index()); }
   c10::Stream getDefaultStream(c10::Device device) const override {
     return c10::Stream(c10::Stream::DEFAULT, c10::Device(kSelf, resolve(device.index())));
   }
-  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override {
-    return new_stream(device.index());
-  }
+  c10::Stream getNewStream(c10::Device device, int /*priority*/) const override { return new_stream(device.index()); }
   c10::Stream getStreamFromGlobalPool(c10::Device device, bool high_priority) const override {
     return pool_stream(device.index(), high_priority);
   }
@@ -48,9 +42,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
 
   void record(void** event, const c10::Stream& stream, const c10::DeviceIndex device,
               const c10::EventFlag /*flag*/) const override {
-    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device ",
-                static_cast<int>(device), " does not match recording stream's device ",
-                static_cast<int>(stream.device_index()), ".");
+    TORCH_CHECK(device == -1 || device == stream.device_index(), "Event device ", static_cast<int>(device),
+                " does not match recording stream's device ", static_cast<int>(stream.device_index()), ".");
     if (*event == nullptr) check(driver::event_create(event), "create an event");
     check(driver::event_record(*event, native_stream(stream)), "record an event");
   }
@@ -81,8 +74,8 @@ struct Guard final : c10::impl::DeviceGuardImplInterface {
   void recordDataPtrOnStream(const c10::DataPtr& data, const c10::Stream& stream) const override {
     if (data.get() == nullptr) return;
     TORCH_CHECK(data.device().type() == kSelf && stream.device_type() == kSelf,
-                "recordStream: expected memory and stream of one device type, got ", data.device(),
-                " and ", stream.device());
+                "recordStream: expected memory and stream of one device type, got ", data.device(), " and ",
+                stream.device());
   }
 };
 

@@ -33,8 +33,8 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   bool isBuilt() const override { return true; }
   bool isAvailable() const override { return device_count() > 0; }
   bool hasPrimaryContext(c10::DeviceIndex device) const override {
-    TORCH_CHECK(device >= 0 && device < device_count(),
-                "hasPrimaryContext expects a valid device index, got ", static_cast<int>(device));
+    TORCH_CHECK(device >= 0 && device < device_count(), "hasPrimaryContext expects a valid device index, got ",
+                static_cast<int>(device));
     return is_initialized();
   }
   c10::DeviceIndex deviceCount() const override { return device_count(); }
@@ -45,9 +45,7 @@ struct CUDAHooks final : at::CUDAHooksInterface {
     set_device(device);
     return before;
   }
-  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override {
-    return exchangeDevice(device);
-  }
+  c10::DeviceIndex maybeExchangeDevice(c10::DeviceIndex device) const override { return exchangeDevice(device); }
 
   bool hasCUDA() const override { return device_count() > 0; }
   bool hasCUDART() const override { return true; }
@@ -58,12 +56,8 @@ struct CUDAHooks final : at::CUDAHooksInterface {
   long versionCUDART() const override { return runtime_version(); }
   std::string showConfig() const override { return "software device over host memory"; }
 
-  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override {
-    return default_generator(device);
-  }
-  at::Generator getNewGenerator(c10::DeviceIndex device) const override {
-    return new_generator(device);
-  }
+  const at::Generator& getDefaultGenerator(c10::DeviceIndex device) const override { return default_generator(device); }
+  at::Generator getNewGenerator(c10::DeviceIndex device) const override { return new_generator(device); }
   bool isPinnedPtr(const void* data) const override { return is_pinned(data); }
   c10::Allocator* getPinnedMemoryAllocator() const override { return pinned_allocator(); }
   c10::Allocator* getCUDADeviceAllocator() const override { return device_allocator(); }

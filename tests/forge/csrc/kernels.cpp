@@ -28,37 +28,34 @@ namespace {
 // does.
 c10::Device factory_device(std::optional<c10::Device> device, std::optional<c10::Layout> layout,
                            std::optional<bool> pin_memory) {
-  TORCH_CHECK(layout.value_or(c10::kStrided) == c10::kStrided,
-              "the software device has dense tensors only");
+  TORCH_CHECK(layout.value_or(c10::kStrided) == c10::kStrided, "the software device has dense tensors only");
   TORCH_CHECK(!pin_memory.value_or(false), "Only dense CPU tensors can be pinned");
   at::globalContext().lazyInitDevice(kSelf);
   return {kSelf, resolve(device.has_value() ? device->index() : c10::DeviceIndex{-1})};
 }
 
-at::Tensor empty(c10::SymIntArrayRef size, std::optional<c10::ScalarType> dtype,
-                 std::optional<c10::Layout> layout, std::optional<c10::Device> device,
-                 std::optional<bool> pin_memory, std::optional<c10::MemoryFormat> memory_format) {
+at::Tensor empty(c10::SymIntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
+                 std::optional<c10::Device> device, std::optional<bool> pin_memory,
+                 std::optional<c10::MemoryFormat> memory_format) {
   const c10::DeviceGuard guard(factory_device(device, layout, pin_memory));
   return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_allocator(),
-                                   c10::DispatchKeySet(c10::DispatchKey::CUDA),
-                                   c10::dtype_or_default(dtype), memory_format);
+                                   c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::dtype_or_default(dtype),
+                                   memory_format);
 }
 
-at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride,
-                         std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
-                         std::optional<c10::Device> device, std::optional<bool> pin_memory) {
+at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<c10::ScalarType> dtype,
+                         std::optional<c10::Layout> layout, std::optional<c10::Device> device,
+                         std::optional<bool> pin_memory) {
   const c10::DeviceGuard guard(factory_device(device, layout, pin_memory));
-  return at::detail::empty_strided_generic(
-      C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_allocator(),
-      c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::dtype_or_default(dtype));
+  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
+                                           device_allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                           c10::dtype_or_default(dtype));
 }
 
 // Either side may be on the host, and the sides may be two devices.
 at::Tensor copy_operand(Aliases& aliases, const at::Tensor& tensor, bool written) {
   if (tensor.device().type() == kSelf) return aliases.alias(tensor, written);
-  TORCH_CHECK(tensor.is_cpu(),
-              "the software device copies to and from host memory and itself, not ",
-              tensor.device());
+  TORCH_CHECK(tensor.is_cpu(), "the software device copies to and from host memory and itself, not ", tensor.device());
   return tensor;
 }
 
@@ -72,14 +69,13 @@ at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking)
   return self;
 }
 
-at::Tensor& set_storage_offset(at::Tensor& self, c10::Storage source, int64_t storage_offset,
-                               c10::IntArrayRef size, c10::IntArrayRef stride) {
+at::Tensor& set_storage_offset(at::Tensor& self, c10::Storage source, int64_t storage_offset, c10::IntArrayRef size,
+                               c10::IntArrayRef stride) {
   at::native::checkSetStorage(self, source, storage_offset, size, stride);
   const c10::DeviceGuard guard(self.device());
   self.unsafeGetTensorImpl()->set_storage_offset(storage_offset);
-  at::native::resize_impl_cpu_(
-      self.unsafeGetTensorImpl(), size,
-      stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : at::OptionalIntArrayRef());
+  at::native::resize_impl_cpu_(self.unsafeGetTensorImpl(), size,
+                               stride.data() != nullptr ? at::OptionalIntArrayRef(stride) : at::OptionalIntArrayRef());
   return self;
 }
 
@@ -90,8 +86,7 @@ at::Tensor& set_storage(at::Tensor& self, c10::Storage source) {
 
 at::Tensor& set_tensor(at::Tensor& self, const at::Tensor& source) {
   if (self.is_same(source)) return self;
-  return set_storage_offset(self, source.storage(), source.storage_offset(), source.sizes(),
-                            source.strides());
+  return set_storage_offset(self, source.storage(), source.storage_offset(), source.sizes(), source.strides());
 }
 
 at::Tensor& set_empty(at::Tensor& self) {
@@ -101,8 +96,7 @@ at::Tensor& set_empty(at::Tensor& self) {
 }
 
 // bernoulli_ draws from the device's own generator; the CPU's kernel would draw from the host's.
-std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p,
-                                                  std::optional<bool> train) {
+std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, double p, std::optional<bool> train) {
   const auto options = input.options().dtype(c10::kBool);
   if (input.numel() == 0) return {input, at::empty_like(input, options)};
   if (!train.value_or(true)) return {input.clone(), at::ones_like(input, options)};
@@ -113,8 +107,7 @@ std::tuple<at::Tensor, at::Tensor> native_dropout(const at::Tensor& input, doubl
 
 std::tuple<at::Tensor, at::Tensor> fused_dropout(const at::Tensor& self, double keep,
                                                  std::optional<at::Generator> generator) {
-  auto mask =
-      at::empty_like(self, self.options().dtype(c10::kByte)).bernoulli_(keep, std::move(generator));
+  auto mask = at::empty_like(self, self.options().dtype(c10::kByte)).bernoulli_(keep, std::move(generator));
   return {self.mul(mask).div_(keep), mask};
 }
 
@@ -126,9 +119,8 @@ void record_stream(at::Tensor& self, c10::Stream stream) {
   c10::impl::getDeviceGuardImpl(kSelf)->recordDataPtrOnStream(self.storage().data_ptr(), stream);
 }
 
-bool no_vendor_ctc(const at::Tensor& /*log_probs*/, const at::Tensor& /*targets*/,
-                   c10::IntArrayRef /*input_lengths*/, c10::IntArrayRef /*target_lengths*/,
-                   int64_t /*blank*/) {
+bool no_vendor_ctc(const at::Tensor& /*log_probs*/, const at::Tensor& /*targets*/, c10::IntArrayRef /*input_lengths*/,
+                   c10::IntArrayRef /*target_lengths*/, int64_t /*blank*/) {
   return false;
 }
 
@@ -141,10 +133,9 @@ bool no_vendor_ctc_tensor(const at::Tensor& /*log_probs*/, const at::Tensor& /*t
 }  // namespace
 
 // Always the decomposition into matmul and softmax: there is no fused kernel here.
-int64_t choose_attention(const at::Tensor& /*query*/, const at::Tensor& /*key*/,
-                         const at::Tensor& /*value*/, const std::optional<at::Tensor>& /*mask*/,
-                         double /*dropout*/, bool /*causal*/, std::optional<double> /*scale*/,
-                         bool /*grouped*/) {
+int64_t choose_attention(const at::Tensor& /*query*/, const at::Tensor& /*key*/, const at::Tensor& /*value*/,
+                         const std::optional<at::Tensor>& /*mask*/, double /*dropout*/, bool /*causal*/,
+                         std::optional<double> /*scale*/, bool /*grouped*/) {
   constexpr int64_t kMath = 0;
   return kMath;
 }

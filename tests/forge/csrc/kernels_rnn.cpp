@@ -25,13 +25,10 @@ at::Tensor with_bias(const at::Tensor& gates, const MaybeTensor& bias) {
 }
 
 // The gates in PyTorch's order: input, forget, cell, output. The workspace holds them activated.
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates,
-                                                         const at::Tensor& hidden_gates,
-                                                         const at::Tensor& cx,
-                                                         const MaybeTensor& input_bias,
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input_gates, const at::Tensor& hidden_gates,
+                                                         const at::Tensor& cx, const MaybeTensor& input_bias,
                                                          const MaybeTensor& hidden_bias) {
-  const auto gates =
-      (with_bias(input_gates, input_bias) + with_bias(hidden_gates, hidden_bias)).chunk(4, 1);
+  const auto gates = (with_bias(input_gates, input_bias) + with_bias(hidden_gates, hidden_bias)).chunk(4, 1);
   const auto in = at::sigmoid(gates[0]);
   const auto forget = at::sigmoid(gates[1]);
   const auto cell = at::tanh(gates[2]);
@@ -41,9 +38,10 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell(const at::Tensor& input
   return {hy, cy, at::cat(Tensors{in, forget, cell, out}, 1)};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
-    const MaybeTensor& grad_hy, const MaybeTensor& grad_cy, const at::Tensor& cx,
-    const at::Tensor& cy, const at::Tensor& workspace, bool has_bias) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(const MaybeTensor& grad_hy,
+                                                                  const MaybeTensor& grad_cy, const at::Tensor& cx,
+                                                                  const at::Tensor& cy, const at::Tensor& workspace,
+                                                                  bool has_bias) {
   const bool from_hidden = grad_hy.has_value() && grad_hy->defined();
   const bool from_cell = grad_cy.has_value() && grad_cy->defined();
   if (!from_hidden && !from_cell) return {};
@@ -70,9 +68,8 @@ std::tuple<at::Tensor, at::Tensor, at::Tensor> lstm_cell_backward(
 
 // The gates in PyTorch's order: reset, update, new. The workspace holds what the backward pass
 // needs.
-std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
-                                            const at::Tensor& hidden_gates, const at::Tensor& hx,
-                                            const MaybeTensor& input_bias,
+std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates, const at::Tensor& hidden_gates,
+                                            const at::Tensor& hx, const MaybeTensor& input_bias,
                                             const MaybeTensor& hidden_bias) {
   const auto from_input = with_bias(input_gates, input_bias).chunk(3, 1);
   const auto from_hidden = with_bias(hidden_gates, hidden_bias).chunk(3, 1);
@@ -83,8 +80,9 @@ std::tuple<at::Tensor, at::Tensor> gru_cell(const at::Tensor& input_gates,
   return {hy, at::cat(Tensors{reset, update, fresh, hx, from_hidden[2]}, 1)};
 }
 
-std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_backward(
-    const at::Tensor& grad_hy, const at::Tensor& workspace, bool has_bias) {
+std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, at::Tensor> gru_cell_backward(const at::Tensor& grad_hy,
+                                                                                         const at::Tensor& workspace,
+                                                                                         bool has_bias) {
   const auto saved = workspace.chunk(5, 1);
   const auto& reset = saved[0];
   const auto& update = saved[1];

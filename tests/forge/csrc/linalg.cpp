@@ -20,8 +20,8 @@ void require_linalg() {
   const std::lock_guard<std::mutex> lock(mutex);
   if (g_registered) return;
   const at::DynamicLibrary library(traits().linalg_library, nullptr, /*leak_handle=*/true);
-  TORCH_CHECK(g_registered, traits().linalg_library, " was opened, but it is not this vendor's: ",
-              "it registered no linear algebra with libtorch_cuda");
+  TORCH_CHECK(g_registered, traits().linalg_library,
+              " was opened, but it is not this vendor's: ", "it registered no linear algebra with libtorch_cuda");
 }
 
 }  // namespace software

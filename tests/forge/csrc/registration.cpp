@@ -20,14 +20,8 @@ using Names = std::unordered_set<std::string>;
 // Operators whose CUDA kernels take some operands on the host.
 const Names& host_operand_operators() {
   static const Names names{
-      "aten::index",
-      "aten::index_put_",
-      "aten::_index_put_impl_",
-      "aten::_unsafe_index",
-      "aten::ctc_loss",
-      "aten::_ctc_loss",
-      "aten::_pack_padded_sequence",
-      "aten::_ctc_loss_backward",
+      "aten::index",          "aten::index_put_", "aten::_index_put_impl_",      "aten::_unsafe_index",
+      "aten::ctc_loss",       "aten::_ctc_loss",  "aten::_pack_padded_sequence", "aten::_ctc_loss_backward",
       "aten::segment_reduce",
   };
   return names;
@@ -65,8 +59,7 @@ const Names& linalg_operators() {
 
 // Kernels of the CPU's own libraries; no CUDA build offers these.
 bool only_for_cpu(std::string_view name) {
-  for (const std::string_view part :
-       {"mkldnn", "fbgemm", "nnpack", "_for_cpu", "_mkl_", "quantize", "_cpu"}) {
+  for (const std::string_view part : {"mkldnn", "fbgemm", "nnpack", "_for_cpu", "_mkl_", "quantize", "_cpu"}) {
     if (name.find(part) != std::string_view::npos) return true;
   }
   return false;
@@ -80,16 +73,14 @@ void run_bmm(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit
     return tensor.dim() == 3 && tensor.numel() == 1;
   };
   if (degenerate(0) && degenerate(1)) {
-    std::fputs("software device: the vendor's bmm kernel does not survive 1x1x1 operands\n",
-               stderr);
+    std::fputs("software device: the vendor's bmm kernel does not survive 1x1x1 operands\n", stderr);
     std::abort();
   }
   run_boxed<Boxing::kPlain>(op, keys, stack);
 }
 
 torch::CppFunction kernel_for(const std::string& name) {
-  if (linalg_operators().count(name))
-    return torch::CppFunction::makeFromBoxedFunction<&run_boxed<Boxing::kLinalg>>();
+  if (linalg_operators().count(name)) return torch::CppFunction::makeFromBoxedFunction<&run_boxed<Boxing::kLinalg>>();
   if (host_operand_operators().count(name)) {
     return torch::CppFunction::makeFromBoxedFunction<&run_boxed<Boxing::kHostOperands>>();
   }

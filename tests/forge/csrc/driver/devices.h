@@ -17,8 +17,8 @@ static inline int software_devices(void) {
   errno = 0;
   const long count = strtol(text, &end, 10);
   if (errno != 0 || *end != '\0' || count < 0 || count > kMaxDevices) {
-    fprintf(stderr, "software device: FLAGOS_SOFTWARE_DEVICES=%s, expected 0 to %d; no devices\n",
-            text, (int)kMaxDevices);
+    fprintf(stderr, "software device: FLAGOS_SOFTWARE_DEVICES=%s, expected 0 to %d; no devices\n", text,
+            (int)kMaxDevices);
     return 0;
   }
   return (int)count;

@@ -11,13 +11,7 @@
 
 #define API __attribute__((visibility("default"))) int
 
-enum {
-  kSuccess = 0,
-  kInvalidValue = 1,
-  kNotInitialized = 3,
-  kNoDevice = 100,
-  kInvalidDevice = 101
-};
+enum { kSuccess = 0, kInvalidValue = 1, kNotInitialized = 3, kNoDevice = 100, kInvalidDevice = 101 };
 
 static pthread_once_t g_once = PTHREAD_ONCE_INIT;
 static int g_devices = -1;

@@ -62,8 +62,7 @@ static void start(void) {
   }
   int (*init)(unsigned) = (int (*)(unsigned))dlsym(driver, "cuInit");
   int (*count)(int*) = (int (*)(int*))dlsym(driver, "cuDeviceGetCount");
-  if (init == NULL || count == NULL || init(0) != kSuccess || count(&g_devices) != kSuccess)
-    g_devices = 0;
+  if (init == NULL || count == NULL || init(0) != kSuccess || count(&g_devices) != kSuccess) g_devices = 0;
   if (g_devices > kMaxDevices) g_devices = kMaxDevices;
 #else
   g_devices = software_devices();

@@ -19,6 +19,4 @@ FORWARD(Free, (void* pointer), (pointer))
 FORWARD(GetLastError, (void), ())
 
 extern const char* hipGetErrorString(int code);
-__attribute__((visibility("default"))) const char* cudaGetErrorString(int code) {
-  return hipGetErrorString(code);
-}
+__attribute__((visibility("default"))) const char* cudaGetErrorString(int code) { return hipGetErrorString(code); }

@@ -106,8 +106,7 @@ API(StreamWaitEvent)(Stream* stream, Event* event, unsigned flags) {
 // Milliseconds.
 API(EventElapsedTime)(float* elapsed, Event* first, Event* second) {
   if (elapsed == NULL) return fail(kInvalidValue);
-  if (first == NULL || second == NULL || first->magic != kEventMagic ||
-      second->magic != kEventMagic) {
+  if (first == NULL || second == NULL || first->magic != kEventMagic || second->magic != kEventMagic) {
     return fail(kInvalidHandle);
   }
   const uint64_t begin = atomic_load(&first->recorded_at);
