@@ -73,6 +73,8 @@ class Backend:
     expanded in the SDK of the build machine. `driver_sonames` are `fnmatch` patterns of libraries that belong to the
     target machine, for SDKs that are not fully installed where the wheel is built. `told_by_sdk` marks a backend that
     shares its ACCELERATOR value with another and is told apart by one of its `sdk_variables` being set.
+    `settled_variables` are build variables known from elsewhere, with the value that `build_variables` imply for them;
+    set without those they would be overruled in silence, so they are refused.
     `distribution_prefix` lists how the names of those requirements of the vendor's torch start that bring its runtime;
     the wheel requires the same.
     """
@@ -87,12 +89,14 @@ class Backend:
     libraries: tuple[Library, ...]
     runtime_prefix: str
     runtime_libraries: tuple[str, ...]
+    gems_vendor: str
     sdk_variables: tuple[str, ...] = ()
     sdk_defaults: tuple[str, ...] = ()
     sdk_probe: str = ""
     driver_dirs: tuple[str, ...] = ()
     driver_sonames: tuple[str, ...] = ()
     build_variables: tuple[tuple[str, str], ...] = ()
+    settled_variables: tuple[tuple[str, str], ...] = ()
     third_party: ThirdParty = ThirdParty()
     core: CoreSource = CoreSource.VENDOR
     version_file: bool = False
@@ -101,7 +105,6 @@ class Backend:
     marked_by: tuple[str, ...] = ()
     distribution_prefix: tuple[str, ...] = ()
     told_by_sdk: bool = False
-    gems_vendor: str = "nvidia"
     mm_tolerance: float = 9.5e-06
     known_aborts: tuple[KnownAbort, ...] = ()
 

@@ -44,6 +44,7 @@ METAX = Backend(
     title="MetaX MACA",
     accelerator="metax",
     build_variables=(("FLAGOS_METAX_BOXING", "1"),),
+    settled_variables=(("METAX_KERNEL", "OFF"),),
     python="3.12",
     label="metax",
     bundle_dir="lib_maca",
@@ -95,6 +96,7 @@ PPU = Backend(
     runtime_prefix="cuda",
     runtime_libraries=("libcudart.so.13", "libcudart.so.12"),
     vendor_lib_variable="FLAGOS_PPU_TORCH_LIB",
+    gems_vendor="nvidia",
     known_aborts=(
         KnownAbort(
             test="test_matmul_degenerate.py::test_bmm_of_degenerate_shape_must_equal_cpu[1-1-1]",
@@ -181,6 +183,7 @@ CUDA = Backend(
     runtime_libraries=("libcudart.so.13", "libcudart.so.12"),
     # Since CUDA 13 most of them come through the metapackage cuda-toolkit and its extras.
     distribution_prefix=("nvidia-", "cuda-toolkit"),
+    gems_vendor="nvidia",
 )
 
 BACKENDS: Mapping[str, Backend] = {backend.name: backend for backend in (METAX, PPU, DCU, CUDA)}

@@ -15,7 +15,7 @@ from bundle.backends import BACKENDS
 from bundle.errors import RefusedError, ToolError, UsageError
 from bundle.interpreters import create_environment, environment_python, pip_install, without_leaks
 from bundle.proc import run
-from bundle.selection import build_environment
+from bundle.selection import build_environment, selecting_variables
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -58,14 +58,9 @@ def build_jobs(environ: Mapping[str, str]) -> int:
 
 def compile_variables(backend: Backend, environ: Mapping[str, str], *, sdk_root: Path | None) -> dict[str, str]:
     """Return the environment of a compile: the caller's, with every variable that selects a backend set or removed."""
-    result = without_leaks(environ)
-    for other in BACKENDS.values():
-        for name, _ in build_environment(other):
-            result.pop(name, None)
-        if other.told_by_sdk:
-            for name in other.sdk_variables:
-                result.pop(name, None)
-    result.pop("METAX_KERNEL", None)
+    foreign = {name for other in BACKENDS.values() if other.told_by_sdk for name in other.sdk_variables}
+    foreign |= selecting_variables()
+    result = {name: value for name, value in without_leaks(environ).items() if name not in foreign}
     result.update(build_environment(backend))
     if backend.told_by_sdk:
         result[backend.sdk_variables[0]] = str(sdk_root or backend.sdk_defaults[0])

@@ -6,7 +6,7 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from bundle.backends import BACKENDS, METAX, CoreSource
+from bundle.backends import BACKENDS, CoreSource
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -29,14 +29,19 @@ def build_environment(backend: Backend) -> tuple[tuple[str, str], ...]:
     return (("ACCELERATOR", backend.accelerator), *backend.build_variables)
 
 
+def selecting_variables() -> frozenset[str]:
+    """Return the names of all variables that take part in the choice of a backend, but for those of SDKs."""
+    backends = BACKENDS.values()
+    return frozenset(name for one in backends for name, _ in (*build_environment(one), *one.settled_variables))
+
+
 def from_environment(environ: Mapping[str, str]) -> Backend:
     """Return the backend that ACCELERATOR and its companions ask for.
 
-    PPU shares ACCELERATOR=cuda with NVIDIA and is told apart by its SDK variable being set.
+    Of two backends with one ACCELERATOR value, the one that is told by its SDK is meant where its SDK variable is set.
 
     Raises:
-        LookupError: no or an unknown ACCELERATOR, or a MetaX variable that would be overruled; the text lists the
-            choices.
+        LookupError: no or an unknown ACCELERATOR (the text lists the choices), or a variable that would be overruled.
     """
     accelerator = environ.get("ACCELERATOR", "")
     known = sorted({backend.accelerator for backend in BACKENDS.values()})
@@ -49,17 +54,24 @@ def from_environment(environ: Mapping[str, str]) -> Backend:
         raise LookupError(
             f"ACCELERATOR={accelerator!r} is unknown; expected one of {', '.join(known)}:\n{describe_choices()}"
         )
-    if "METAX_KERNEL" in environ and METAX in matching and environ.get("FLAGOS_METAX_BOXING") != "1":
-        raise LookupError(
-            f"METAX_KERNEL={environ['METAX_KERNEL']!r} alone has no effect: FLAGOS_METAX_BOXING=1 is what turns the "
-            "native MetaX kernels off (-DMETAX_KERNEL=OFF); set that instead"
-        )
+    for backend in matching:
+        _refuse_overruled(backend, environ)
     named = [
         backend
         for backend in matching
         if backend.told_by_sdk and any(environ.get(variable) for variable in backend.sdk_variables)
     ]
     return (named or [backend for backend in matching if not backend.told_by_sdk])[0]
+
+
+def _refuse_overruled(backend: Backend, environ: Mapping[str, str]) -> None:
+    deciding = [f"{name}={value}" for name, value in backend.build_variables if environ.get(name) != value]
+    for name, value in backend.settled_variables:
+        if deciding and name in environ:
+            raise LookupError(
+                f"{name}={environ[name]!r} alone has no effect: {' '.join(deciding)} is what sets -D{name}={value}; "
+                "set that instead"
+            )
 
 
 def cmake_settings(backend: Backend, environ: Mapping[str, str]) -> str:
@@ -74,7 +86,7 @@ def cmake_settings(backend: Backend, environ: Mapping[str, str]) -> str:
         "FLAGOS_RUNTIME_PREFIX": backend.runtime_prefix,
         "FLAGOS_RUNTIME_LIBRARIES": ";".join(backend.runtime_libraries),
         "FLAGOS_FLAGGEMS_PYTHON": "OFF" if flaggems.upper() in {"", "0", "OFF", "FALSE", "NO"} else "ON",
-        "FLAGOS_METAX_KERNEL": "OFF",
+        "FLAGOS_SETTLED": " ".join(f"{name}={value}" for name, value in backend.settled_variables),
     }
     return "\n".join(f'set({key} "{value}")' for key, value in values.items()) + "\n"
 
@@ -99,5 +111,5 @@ def main() -> int:
     except LookupError as err:
         print(f"torch_fl: error: {err}", file=sys.stderr)  # noqa: T201 - CMake reads this script's output
         return 2
-    print(cmake_settings(backend, os.environ), end="")  # noqa: T201
+    print(cmake_settings(backend, os.environ), end="")  # noqa: T201 - as above
     return 0

@@ -17,6 +17,7 @@ from bundle.audit import audit
 from bundle.errors import InputNotFoundError
 from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
 from bundle.manifest import BUNDLE_FILE, read_manifest
+from bundle.selection import selecting_variables
 from bundle.testrun import Verdict, judge, read_report
 from bundle.verify_checks import (
     Facts,
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 SCHEMA = 1
 HEADER = ("backend", "wheel", "MB", "files", "devices", "passed", "failed", "known", "aborted", "skipped", "verdict")
 FOREIGN_PREFIXES = ("FLAGOS_", "TORCH", "PYTORCH", "PYTHON", "LD_", "PYTEST_")
-FOREIGN = ("ACCELERATOR", "FLAGGEMS_KERNEL", "GEMS_VENDOR", "METAX_KERNEL")
+FOREIGN = selecting_variables() | {"GEMS_VENDOR"}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -23,7 +23,8 @@ if(NOT status EQUAL 0)
 endif()
 include("${settings}")
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
-  "${backends}" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/backends.py" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/selection.py")
+  "${backends}" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/backend.py" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/backends.py"
+  "${CMAKE_CURRENT_SOURCE_DIR}/bundle/selection.py")
 
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
@@ -50,5 +51,5 @@ else()
 endif()
 
 message(STATUS "flagos: backend ${FLAGOS_BACKEND} (ACCELERATOR=${FLAGOS_ACCELERATOR}), bundle ${FLAGOS_BUNDLE_DIR}")
-message(STATUS "flagos: METAX_KERNEL=${FLAGOS_METAX_KERNEL} FLAGGEMS_PYTHON=${FLAGOS_FLAGGEMS_PYTHON}")
+message(STATUS "flagos: FLAGGEMS_PYTHON=${FLAGOS_FLAGGEMS_PYTHON} ${FLAGOS_SETTLED}")
 message(STATUS "flagos: runtime '${FLAGOS_RUNTIME_PREFIX}' from ${FLAGOS_RUNTIME_LIBRARIES}")

@@ -56,8 +56,8 @@ def test_a_bare_metax_kernel_must_be_told_that_it_has_no_effect():
     with pytest.raises(LookupError) as caught:
         from_environment({"ACCELERATOR": "metax", "METAX_KERNEL": "OFF"})
     assert str(caught.value) == (
-        "METAX_KERNEL='OFF' alone has no effect: FLAGOS_METAX_BOXING=1 is what turns the native MetaX kernels off "
-        "(-DMETAX_KERNEL=OFF); set that instead"
+        "METAX_KERNEL='OFF' alone has no effect: FLAGOS_METAX_BOXING=1 is what sets -DMETAX_KERNEL=OFF; set that "
+        "instead"
     )
 
 
