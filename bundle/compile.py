@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import fcntl
-import hashlib
+import json
 import os
 import re
 import shutil
+import sys
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -16,6 +17,11 @@ from bundle.errors import RefusedError, ToolError, UsageError
 from bundle.interpreters import create_environment, environment_python, pip_install, without_leaks
 from bundle.proc import run
 from bundle.selection import build_environment, selecting_variables
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -76,13 +82,19 @@ def _locked(folder: Path) -> Iterator[None]:
         yield
 
 
+def environment_contents(stock: StockTorch, project: Path) -> str:
+    """Return what decides about an environment's contents; the rest of pyproject.toml may change without a new one."""
+    groups = tomllib.loads(project.read_text(encoding="utf-8"))["dependency-groups"]
+    return json.dumps([stock.requirement, stock.index, groups], sort_keys=True)
+
+
 def build_python(stock: StockTorch, workspace: Workspace, environ: Mapping[str, str], ui: Reporter) -> Path:
     """Return the interpreter of an environment with stock torch and the compile group, made on first use.
 
     The environment is reused while its requirements stay the same; an unfinished one is made anew.
     """
     project = workspace.repository / "pyproject.toml"
-    wanted = f"{stock.requirement} {stock.index} {hashlib.sha256(project.read_bytes()).hexdigest()}"
+    wanted = environment_contents(stock, project)
     folder = workspace.environments / f"cp{stock.python.replace('.', '')}-torch{stock.version}"
     ready = folder / ".ready"
     with _locked(workspace.environments):
@@ -94,6 +106,11 @@ def build_python(stock: StockTorch, workspace: Workspace, environ: Mapping[str, 
             pip_install(python, ["--group", f"{project}:compile"], environ, ui)
         ready.write_text(wanted)
     return python
+
+
+def _show_progress(line: str, ui: Reporter) -> None:
+    if match := _PROGRESS.match(line):
+        ui.progress(match.group(1))
 
 
 def compile_stage(inputs: CompileInputs, environ: Mapping[str, str], ui: Reporter) -> Path:
@@ -111,25 +128,11 @@ def compile_stage(inputs: CompileInputs, environ: Mapping[str, str], ui: Reporte
     tree = workspace.build / "cmake" / f"cp{inputs.stock.python.replace('.', '')}-torch{inputs.stock.version}"
     variables = compile_variables(inputs.backend, environ, sdk_root=inputs.sdk_root)
     variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
-    command: list[str | Path] = [
-        python,
-        "-m",
-        "pip",
-        "wheel",
-        workspace.repository,
-        "--no-deps",
-        "--no-build-isolation",
-        "--verbose",
-    ]
-    command += ["--wheel-dir", staging, "--config-settings", f"build-dir={tree}"]
-
-    def show(line: str) -> None:
-        if match := _PROGRESS.match(line):
-            ui.progress(match.group(1))
-
+    command: list[str | Path] = [python, "-m", "pip", "wheel", workspace.repository, "--wheel-dir", staging]
+    command += ["--no-deps", "--no-build-isolation", "--verbose", "--config-settings", f"build-dir={tree}"]
     with ui.step(f"{inputs.backend.name}: compile against {inputs.stock.requirement}"):
         try:
-            run(command, ui=ui, env=variables, on_line=show)
+            run(command, ui=ui, env=variables, on_line=lambda line: _show_progress(line, ui))
         except ToolError as err:
             err.hint = f"the compiler's own words are above; the build tree is {tree}"
             raise

@@ -16,7 +16,7 @@ from bundle.vendor import check_base_version
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from bundle.backends import Backend
+    from bundle.backends import Backend, ThirdParty
     from bundle.sdk import Sdk
     from bundle.vendor import VendorTorch
 
@@ -73,12 +73,7 @@ def gather(
     found = _Found()
     for library in bundled_libraries(backend, core):
         _add_library(found, library, vendor.lib)
-    third = backend.third_party
-    if third.torch_libs:
-        _add_torch_libs(found, vendor)
-    folder = Path(environ.get(third.variable, "") or third.directory)
-    for name in third.names:
-        _add_library(found, _third_party(name), folder)
+    _add_third_party(found, backend.third_party, vendor, environ)
     if backend.version_file:
         _add_version_file(found, vendor)
     return BundleInputs(
@@ -92,10 +87,6 @@ def gather(
         driver_names=frozenset(name for folder in sdk.driver_dirs for name in _file_names(folder)),
         notes=tuple(found.notes),
     )
-
-
-def _third_party(name: str) -> Library:
-    return Library(name=name, role=Role.THIRD_PARTY)
 
 
 def _file_names(folder: Path) -> Iterable[str]:
@@ -136,6 +127,14 @@ def _add_library(found: _Found, library: Library, folder: Path) -> None:
     found.missing.append(
         Missing(name=library.name, where=folder, optional=STOCK_SERVES if library.stock_fallback else optional)
     )
+
+
+def _add_third_party(found: _Found, third: ThirdParty, vendor: VendorTorch, environ: Mapping[str, str]) -> None:
+    if third.torch_libs:
+        _add_torch_libs(found, vendor)
+    folder = Path(environ.get(third.variable, "") or third.directory)
+    for name in third.names:
+        _add_library(found, Library(name=name, role=Role.THIRD_PARTY), folder)
 
 
 def _add_version_file(found: _Found, vendor: VendorTorch) -> None:

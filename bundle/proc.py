@@ -37,6 +37,24 @@ def _stop(child: subprocess.Popen[str]) -> None:
     child.wait()
 
 
+def _start(words: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None) -> subprocess.Popen[str]:
+    try:
+        # A process group of its own, so that an interrupt can be passed on to the children of the child as well.
+        return subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=env,
+            cwd=cwd,
+            encoding="utf-8",
+            errors="replace",
+            start_new_session=True,
+        )
+    except OSError as err:
+        raise ToolError(f"{words[0]} could not be started: {err.strerror or err}") from err
+
+
 def run(
     argv: Sequence[str | Path],
     *,
@@ -56,23 +74,8 @@ def run(
     words = [str(word) for word in argv]
     if ui is not None:
         ui.command(words)
-    try:
-        # A process group of its own, so that an interrupt can be passed on to the children of the child as well.
-        child = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            env=env,
-            cwd=cwd,
-            encoding="utf-8",
-            errors="replace",
-            start_new_session=True,
-        )
-    except OSError as err:
-        raise ToolError(f"{words[0]} could not be started: {err.strerror or err}") from err
     lines = []
-    with child:
+    with _start(words, env=env, cwd=cwd) as child:
         try:
             for line in child.stdout or ():
                 lines.append(line)

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from bundle.backends import BACKENDS, DCU, METAX, PPU
-from bundle.compile import build_jobs, compile_variables
+from bundle.compile import build_jobs, compile_variables, environment_contents
 from bundle.errors import UsageError
 from bundle.selection import from_environment
+from bundle.stock import StockTorch
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -40,6 +42,21 @@ def test_foreign_paths_must_not_reach_the_build():
     assert "PYTHONPATH" not in variables
     assert "LD_LIBRARY_PATH" not in variables
     assert variables["HOME"] == "/h"
+
+
+def test_an_environment_must_be_made_anew_for_other_contents_and_for_nothing_else(tmp_path):
+    project = tmp_path / "pyproject.toml"
+    stock = StockTorch(version="2.10.0+cpu", index="", python="3.12")
+
+    def contents(text, torch=stock):
+        project.write_text(text)
+        return environment_contents(torch, project)
+
+    groups = '[dependency-groups]\ncompile = ["cmake==4.4.5"]\n'
+    first = contents(groups)
+    assert contents(groups + "[tool.ruff]\nline-length = 100\n") == first
+    assert contents(groups.replace("4.4.5", "4.4.6")) != first
+    assert contents(groups, replace(stock, version="2.11.0+cpu")) != first
 
 
 def test_jobs_must_follow_the_first_variable_set():
