@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from bundle.backends import BACKENDS, CoreSource, When
+from bundle.errors import MalformedError
 from bundle.selection import build_environment
+from bundle.vendor import COMMON_VARIABLE
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -61,7 +63,7 @@ ROWS: tuple[tuple[str, Callable[[Backend], str]], ...] = (
     ("Libraries", lambda backend: _code(library.name for library in backend.libraries)),
     ("Special cases", _optional),
     ("Third party", _third_party),
-    ("Vendor torch variables", lambda backend: _code([backend.vendor_lib_variable, "FLAGOS_VENDOR_TORCH_LIB"])),
+    ("Vendor torch variables", lambda backend: _code(dict.fromkeys((backend.vendor_lib_variable, COMMON_VARIABLE)))),
     ("Recognised by", lambda backend: _code([backend.probe, *backend.marked_by])),
     ("SDK variables", lambda backend: _code(backend.sdk_variables)),
     ("SDK defaults", lambda backend: _code(backend.sdk_defaults)),
@@ -88,10 +90,13 @@ def with_table(text: str) -> str:
     """Return a document with the table between its two marks made anew.
 
     Raises:
-        ValueError: the document lacks a mark.
+        MalformedError: the document lacks a mark.
     """
-    start, end = text.index(BEGIN) + len(BEGIN), text.index(END)
-    return text[:start] + markdown_table() + text[end:]
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise MalformedError(f"the document has no place for the table; expected {BEGIN.strip()} and {END.strip()}")
+    return before + begin + markdown_table() + end + after
 
 
 def write_generated(repository: Path) -> tuple[Path, ...]:

@@ -8,6 +8,7 @@ import pytest
 
 from bundle.backends import BACKENDS
 from bundle.docs import BEGIN, END, markdown_table, with_table, write_generated
+from bundle.errors import MalformedError
 
 DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "backends.md"
 
@@ -31,7 +32,7 @@ def test_every_variable_that_is_read_must_be_documented():
 
 
 def test_a_document_without_marks_must_be_refused():
-    with pytest.raises(ValueError, match="substring not found"):
+    with pytest.raises(MalformedError, match=r"no place for the table; expected <!-- begin: .* and <!-- end -->"):
         with_table(BEGIN)
     assert with_table(BEGIN + "old\n" + END) == BEGIN + markdown_table() + END
 
