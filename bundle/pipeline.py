@@ -22,7 +22,7 @@ from bundle.repack import RepackInputs, repack_stage
 from bundle.sdk import resolve_sdk
 from bundle.stock import resolve
 from bundle.vendor import check_python, find_vendor_torch, installed_candidates
-from bundle.verify import VerifyInputs, latest_wheel, verify_stage
+from bundle.verify import VerifyInputs, finished_wheel, verify_stage
 from bundle.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -175,7 +175,7 @@ def compile_wheel(request: Request, stock: StockTorch, environ: Mapping[str, str
 
 
 def repack(request: Request, ui: Reporter) -> Path:
-    """Run the repack stage and return the wheel; older wheels of this backend leave the dist folder.
+    """Run the repack stage and return the wheel; one of the same version and Python is replaced.
 
     Raises:
         NothingBundledError: the compile stage was skipped.
@@ -211,7 +211,7 @@ def build_wheel(request: Request, environ: Mapping[str, str], ui: Reporter) -> P
 def verify(request: Request, environ: Mapping[str, str], ui: Reporter) -> Verification:
     """Verify a wheel, the one in the dist folder unless another is named."""
     stock = stock_torch(request, environ, ui)
-    wheel = request.wheel or latest_wheel(request.workspace, request.backend)
+    wheel = request.wheel or finished_wheel(request.workspace, request.backend)
     forged = forge_vendor(request, stock, environ, ui) if request.forged else None
     inputs = VerifyInputs(
         backend=request.backend,

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundle.audit import audit
-from bundle.errors import InputNotFoundError
+from bundle.checks import PACKAGE
+from bundle.errors import InputNotFoundError, NothingBundledError, RefusedError
 from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
-from bundle.manifest import BUNDLE_FILE, read_manifest
+from bundle.manifest import BUNDLE_FILE, Manifest, read_manifest
 from bundle.selection import selecting_variables
 from bundle.testrun import Verdict, judge, read_report
 from bundle.verify_checks import (
@@ -28,6 +29,7 @@ from bundle.verify_checks import (
     probe,
     run_suite,
 )
+from bundle.wheelfile import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,8 +90,8 @@ class Verification:
         return (name, self.wheel, size, str(self.bundle_files), *map(str, numbers), verdict)
 
 
-def latest_wheel(workspace: Workspace, backend: Backend) -> Path:
-    """Return this backend's wheel in the dist folder.
+def finished_wheel(workspace: Workspace, backend: Backend) -> Path:
+    """Return this backend's one wheel in the dist folder.
 
     Raises:
         InputNotFoundError: none, or several, of them.
@@ -98,12 +100,38 @@ def latest_wheel(workspace: Workspace, backend: Backend) -> Path:
     pattern = f"torch_fl-*+{label}*-cp*.whl" if label else "torch_fl-*-cp*.whl"
     found = [path for path in sorted(workspace.dist.glob(pattern)) if label or "+" not in path.name]
     if len(found) != 1:
+        names = f": {', '.join(path.name for path in found)}" if found else ""
         error = InputNotFoundError(
-            f"{backend.name}: {len(found)} wheels in {workspace.dist} fit {pattern}, expected one"
+            f"{backend.name}: {len(found)} wheels in {workspace.dist} fit {pattern}, expected one{names}"
         )
-        error.hint = f"run `inv wheel --backend {backend.name}` first, or name the wheel with --wheel"
+        first = "" if found else f"run `inv wheel --backend {backend.name}` first, or "
+        error.hint = f"{first}name the wheel with --wheel"
         raise error
     return found[0]
+
+
+def check_wheel(wheel: Path, workspace: Workspace) -> None:
+    """Ask a wheel whether it is the one to verify, before an environment is made for it.
+
+    Raises:
+        InputNotFoundError: no such file.
+        MalformedError: the file is no wheel, or its manifest cannot be read.
+        NothingBundledError: a thin wheel.
+        RefusedError: another backend's wheel, or a forged one where a real one was meant, or the reverse.
+    """
+    name = f"{PACKAGE}/{BUNDLE_FILE}"
+    with open_wheel(wheel) as view:
+        if name not in view.archive.namelist():
+            what = f"{wheel.name} holds no {name}: the bundle and repack stages were skipped"
+            raise NothingBundledError(what, stage="wheel", backend=workspace.backend)
+        manifest = Manifest.from_json(view.read(name).decode(errors="replace"), origin=f"{wheel.name}: {name}")
+    found = (manifest.backend, "forged" if manifest.forged else "real")
+    expected = (workspace.backend, "forged" if workspace.forged else "real")
+    if found != expected:
+        raise RefusedError(
+            f"{wheel.name} is of backend {found[0]} ({found[1]} vendor); expected {expected[0]} ({expected[1]} vendor)",
+            hint=f"verify it with --backend {manifest.backend}{' --forged' if manifest.forged else ''}",
+        )
 
 
 def clean_environment(environ: Mapping[str, str], inputs: VerifyInputs) -> dict[str, str]:
@@ -167,8 +195,9 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
 
     Raises:
         ToolError: the environment could not be made, or the import failed.
-        RefusedError: pytest left no report.
+        RefusedError: pytest left no report, or as `check_wheel` raises.
     """
+    check_wheel(inputs.wheel, inputs.workspace)
     with tempfile.TemporaryDirectory(prefix=f"torch_fl-verify-{inputs.backend.name}-") as scratch:
         installed = _install(inputs, Path(scratch).resolve(), environ, ui)
         facts, problems = _static_problems(inputs, installed, ui)
