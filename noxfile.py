@@ -69,9 +69,14 @@ def demo(session: nox.Session) -> None:
 
 @nox.session
 def tests(session: nox.Session) -> None:
-    """Unit and end-to-end tests (-- arguments go to pytest)."""
+    """Unit tests, spread over processes, then end-to-end tests (-- arguments start one pytest with just these)."""
     install(session, "tests")
-    session.run("python", "-m", "pytest", *session.posargs)
+    if session.posargs:
+        session.run("python", "-m", "pytest", *session.posargs)
+        return
+    session.run("python", "-m", "pytest", "tests/unit", "--numprocesses=auto", "--maxprocesses=4")
+    # In one process: its tests share wheels that take minutes to build.
+    session.run("python", "-m", "pytest", "tests/e2e")
 
 
 @nox.session

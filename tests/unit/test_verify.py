@@ -200,7 +200,8 @@ def maps_of(installed, **changes):
         "libtorch_cuda.so": f"{site}/torch_fl/lib_cuda/libtorch_cuda.so",
         "libtorch_fl.so": f"{site}/torch_fl/lib/libtorch_fl.so",
     }
-    maps = {name: (path,) for name, path in right.items()} | changes
+    changed = {name: tuple(path.format(site=site) for path in paths) for name, paths in changes.items()}
+    maps = {name: (path,) for name, path in right.items()} | changed
     return Facts(
         devices=0, torch="2.10.0", strategy="preload", maps={key: paths for key, paths in maps.items() if paths}
     )
@@ -216,7 +217,9 @@ def test_libraries_mapped_once_from_where_they_belong_must_be_no_problem(install
     [
         pytest.param({"libtorch_cuda.so": ("/elsewhere/libtorch_cuda.so",)}, "/elsewhere/libtorch_cuda.so", id="place"),
         pytest.param(
-            {"libtorch_cpu.so": ("/a/libtorch_cpu.so", "/b/libtorch_cpu.so")}, "/a/libtorch_cpu.so, /b", id="twice"
+            {"libtorch_cpu.so": ("{site}/torch/lib/libtorch_cpu.so", "/b/libtorch_cpu.so")},
+            "/torch/lib/libtorch_cpu.so, /b/libtorch_cpu.so; expected ",
+            id="twice",
         ),
         pytest.param({"libc10-1a2b3c4d.so": ("/t/libc10-1a2b3c4d.so",)}, "libc10-1a2b3c4d.so is mapped", id="mangled"),
         pytest.param({"libtorch_cpu.so": ()}, "no libtorch_cpu.so is mapped at all", id="no-core"),

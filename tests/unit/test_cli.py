@@ -1,0 +1,114 @@
+"""The command line: what is refused with which exit code, and what goes to stdout."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import pytest
+
+from bundle import cli
+from bundle.backends import BACKENDS, DCU
+from bundle.cli import main
+from bundle.errors import RefusedError
+from tests.support.wheels import WheelSpec
+
+
+@pytest.fixture
+def command(monkeypatch):
+    """Return a function that runs `report` with another body: the way from a body to its exit code is under test."""
+
+    def start(body, *words):
+        monkeypatch.setitem(cli.COMMANDS, "report", (body, "a body of the test", ()))
+        return main(["report", *words])
+
+    return start
+
+
+def test_an_audit_without_findings_must_give_zero_and_json_alone_on_stdout(tmp_path, capsys):
+    path = WheelSpec(backend=DCU).write(tmp_path)
+    assert main(["audit", str(path), "--json"]) == 0
+    said = capsys.readouterr()
+    assert json.loads(said.out)["findings"] == []
+    assert said.err == ""
+
+
+def test_findings_must_give_one(tmp_path, capsys):
+    assert main(["audit", str(WheelSpec(backend=DCU).write_thin(tmp_path))]) == 1
+    assert "B102" in capsys.readouterr().out
+
+
+def test_an_unknown_backend_must_give_two_and_list_the_known_ones(capsys):
+    assert main(["plan", "--backend", "mtax"]) == 2
+    said = capsys.readouterr().err
+    assert "bundle: error: unknown backend 'mtax'; there are\n" in said
+    assert all(f"  {name}" in said for name in BACKENDS)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param([], id="no-command"),
+        pytest.param(["weel", "--backend", "dcu"], id="unknown-command"),
+        pytest.param(["wheel"], id="no-backend"),
+        pytest.param(["wheel", "--backend", "dcu", "--core", "half"], id="unknown-core"),
+    ],
+)
+def test_unusable_arguments_must_give_two(words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main(words)
+    assert caught.value.code == 2
+    assert "usage: bundle" in capsys.readouterr().err
+
+
+def test_a_missing_file_must_give_four_and_a_damaged_one_eight(tmp_path, capsys):
+    assert main(["audit", str(tmp_path / "gone.whl")]) == 4
+    (tmp_path / "text.whl").write_text("no zip")
+    assert main(["audit", str(tmp_path / "text.whl")]) == 8
+    assert capsys.readouterr().err.count("bundle: hint: ") == 2
+
+
+def test_a_refusal_must_end_with_error_and_hint_and_no_traceback(command, capsys):
+    def refuse(_):
+        raise RefusedError("dcu: no", hint="do this")
+
+    assert command(refuse) == 9
+    assert capsys.readouterr().err == "bundle: error: dcu: no\nbundle: hint: do this\n"
+    assert command(refuse, "--traceback") == 9
+    assert "Traceback (most recent call last):" in capsys.readouterr().err
+
+
+def test_a_bug_must_give_seventy_with_its_traceback(command, capsys):
+    assert command(lambda _: int("x")) == 70
+    said = capsys.readouterr().err
+    assert "ValueError: invalid literal for int()" in said
+    assert said.splitlines()[-2] == "bundle: error: unexpected error, a bug in this tool"
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)], ids=["SIGINT", "SIGTERM"])
+def test_a_signal_must_give_its_code_and_leave_the_handler_as_it_was(command, capsys, number, code):
+    before = signal.getsignal(number)
+
+    def stopped(_):
+        os.kill(os.getpid(), number)
+        signal.pause()
+
+    assert command(stopped) == code
+    assert "run the same command again" in capsys.readouterr().err
+    assert signal.getsignal(number) is before
+
+
+def test_options_must_win_over_variables(monkeypatch):
+    monkeypatch.setenv("FLAGOS_WHEEL_LOCAL", "mine")
+    seen = []
+
+    def keep(call):
+        seen.append(call.request)
+        return 0
+
+    monkeypatch.setitem(cli.COMMANDS, "repack", (keep, "keep", (cli._backend, cli._label)))
+    assert main(["repack", "--backend", "dcu", "--forged"]) == 0
+    assert main(["repack", "--backend", "dcu", "--label", "its"]) == 0
+    assert main(["repack", "--backend", "dcu", "--label", ""]) == 0
+    assert [request.version_label for request in seen] == ["mine.forged", "its", ""]
