@@ -5,12 +5,12 @@
 | 0 | done |
 | 1 | findings: the audit found problems, or a verification's tests failed (only these) |
 | 2 | bad usage, unknown backend |
-| 3 | nothing to do: an empty or missing bundle, no tests |
+| 3 | nothing to do: what an earlier stage should have left is missing or empty |
 | 4 | an input was not found: vendor torch, SDK, stock torch, interpreter, core library |
 | 5 | a needed library is unresolved |
 | 6 | libraries need each other in a circle |
 | 7 | an external tool is missing, too old, or failed |
-| 8 | a wheel or an ELF file is malformed |
+| 8 | a wheel, a manifest, a report or an ELF file is malformed |
 | 9 | refused: inputs disagree, or output would be wrong |
 | 70 | a bug in this tool |
 | 130 | interrupted |
@@ -131,7 +131,7 @@ class ToolError(BundleError):
 
 
 class MalformedError(BundleError):
-    """A wheel or an ELF file that does not follow its format."""
+    """A wheel, manifest, report or ELF file that does not follow its format."""
 
     exit_code = 8
     hint = "rebuild or re-fetch the file"

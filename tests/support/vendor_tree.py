@@ -159,3 +159,9 @@ def plan_of(tree: VendorTree, *, core: CoreSource | None = None, version: str | 
     sdk = resolve_sdk(backend, {}, explicit=tree.sdk_root)
     stock = read_stock(tree.stock_lib, STOCK_VERSION)
     return plan_bundle(gather(backend, vendor, sdk, stock, environ=tree.environ, core=core))
+
+
+def rewrite(tree: VendorTree, name: str, **changes: Any) -> None:
+    """Replace one of the vendor's libraries by one that differs in `changes`."""
+    spec = {"soname": name, **torch_libraries(tree.backend)[name], **changes}
+    ElfSpec(**spec).write(tree.lib / name)
