@@ -139,7 +139,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     environ = dict(os.environ)
     try:
         with _sigterm_raises():
-            code: int = arguments.run(commands.Call(arguments, _request(arguments, environ), environ, ui))
+            request = _request(arguments, environ)
+            call = commands.Call(arguments=arguments, asked=request, environ=environ, ui=ui)
+            code: int = arguments.run(call)
     except BundleError as err:
         if arguments.traceback:
             traceback.print_exc(file=sys.stderr)

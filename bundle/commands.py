@@ -26,7 +26,7 @@ FINDINGS = 1
 MAX_WORKERS = 8
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class Call:
     """One start of the tool: parsed arguments, the request they make (where a backend is named), and the seams."""
 
