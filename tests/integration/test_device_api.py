@@ -59,6 +59,17 @@ def test_index_out_of_range_must_raise_and_leave_the_device(device, offset):
         torch.flagos.get_device_properties(wrong)
 
 
+@pytest.mark.parametrize(
+    "query",
+    ["set_device", "synchronize", "get_device_name", "get_device_properties", "get_device_capability", "mem_get_info"],
+)
+def test_refused_query_must_not_be_blamed_on_the_next_operator(device, query):
+    """Runtimes remember their last error; on hardware a kernel launch then reported one that was long over."""
+    with pytest.raises((RuntimeError, ValueError, AssertionError), match=r"(?i)device"):
+        getattr(torch.flagos, query)(torch.flagos.device_count())
+    assert torch.ones(2, device=device).add(1).tolist() == [2, 2]
+
+
 def test_synchronize_must_accept_every_form_of_device(device):
     torch.ones(8, device=device).add_(1)
     torch.flagos.synchronize()

@@ -154,6 +154,7 @@ void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torc
   } else {
     op.callBoxedForDispatchKey(c10::DispatchKey::CPU, *stack);
   }
+  check_launch();
   call.convert_results();
 }
 

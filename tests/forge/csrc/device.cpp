@@ -126,8 +126,12 @@ void free_adopted_memory(void* context) {
 }  // namespace
 
 void check(int code, const char* call) {
+  // An error that is reported here is nobody else's any more.
+  if (code != driver::kSuccess) driver::take_error();
   TORCH_CHECK(code == driver::kSuccess, "CUDA error: ", driver::error_string(code), " (", call, ", code ", code, ")");
 }
+
+void check_launch() { check(driver::take_error(), "launch a kernel"); }
 
 c10::DeviceIndex device_count() noexcept {
   int count = 0;

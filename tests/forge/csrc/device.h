@@ -14,6 +14,9 @@ constexpr c10::DeviceType kSelf = c10::DeviceType::CUDA;
 // Throws with the runtime's own words if `code` is an error; `call` names what was asked.
 SOFTWARE_API void check(int code, const char* call);
 
+// Where a kernel is launched, an error that somebody left behind surfaces, as with a real runtime.
+SOFTWARE_API void check_launch();
+
 // Devices of this process; 0 where there is no driver or no device, never an exception.
 SOFTWARE_API c10::DeviceIndex device_count() noexcept;
 

@@ -35,6 +35,8 @@ int event_query(void* event) noexcept;
 int event_synchronize(void* event) noexcept;
 int event_elapsed(float* milliseconds, void* first, void* second) noexcept;
 int runtime_version(int* version) noexcept;
+// Returns the calling thread's last error and forgets it.
+int take_error() noexcept;
 const char* error_string(int code) noexcept;
 
 }  // namespace software::driver

@@ -27,6 +27,7 @@ int RUNTIME(EventQuery)(void*);
 int RUNTIME(EventSynchronize)(void*);
 int RUNTIME(EventElapsedTime)(float*, void*, void*);
 int RUNTIME(RuntimeGetVersion)(int*);
+int RUNTIME(GetLastError)(void);
 const char* RUNTIME(GetErrorString)(int);
 }
 
@@ -57,6 +58,7 @@ int event_elapsed(float* milliseconds, void* first, void* second) noexcept {
   return RUNTIME(EventElapsedTime)(milliseconds, first, second);
 }
 int runtime_version(int* version) noexcept { return RUNTIME(RuntimeGetVersion)(version); }
+int take_error() noexcept { return RUNTIME(GetLastError)(); }
 const char* error_string(int code) noexcept { return RUNTIME(GetErrorString)(code); }
 
 }  // namespace software::driver

@@ -64,6 +64,12 @@ flagosStatus call_raw(int& code, const std::string& name, Arguments... arguments
     return fail(FLAGOS_FUNCTION_MISSING, "the vendor's runtime has no function " + runtime->prefix + name);
   }
   code = function(arguments...);
+  if (code != kVendorSuccess) {
+    // The runtimes remember a failure until they are asked, and the next kernel launch would report it as its own.
+    if (auto* forget = find<int()>(*runtime, "GetLastError")) {
+      forget();
+    }
+  }
   return FLAGOS_SUCCESS;
 }
 
@@ -204,8 +210,10 @@ flagosStatus flagosDeviceCapability(int device, int* major, int* minor) {
     }
   }
   *major = *minor = -1;
-  return runtime != nullptr ? FLAGOS_SUCCESS
-                            : fail(FLAGOS_NOT_OPEN, "DeviceGetAttribute was asked for before the runtime was opened");
+  // Nothing to ask this runtime for; a device that does not exist is refused all the same.
+  int count = 0;
+  const flagosStatus status = flagosDeviceCount(&count);
+  return status == FLAGOS_SUCCESS && device >= count ? invalid(__func__) : status;
 }
 
 flagosStatus flagosDriverVersion(int* version) {
