@@ -12,6 +12,7 @@ from packaging.utils import canonicalize_name
 from bundle.checks import PACKAGE, Check, Pairs
 from bundle.errors import MalformedError
 from bundle.identity import base_version, python_tag
+from bundle.manifest import BUNDLE_FILE
 from bundle.record import Kind, parse, validate
 from bundle.sbom import read_sbom, sbom_path
 from bundle.wheelfile import EPOCH, is_shared_object
@@ -150,8 +151,12 @@ def _requirements(subject: Subject) -> Pairs:
         found.setdefault(canonicalize_name(requirement.name), []).append(requirement)
     if subject.manifest is None:
         return
-    wanted = [f"torch=={base_version(subject.manifest.torch)}", *subject.manifest.requirements]
-    for requirement in map(Requirement, wanted):
+    for text in (f"torch=={base_version(subject.manifest.torch)}", *subject.manifest.requirements):
+        try:
+            requirement = Requirement(text)
+        except InvalidRequirement:
+            yield f"{PACKAGE}/{BUNDLE_FILE}", f"asks for {text!r}, which is no requirement"
+            continue
         present = found.get(canonicalize_name(requirement.name), [])
         if present != [requirement]:
             said = ", ".join(map(str, present)) or "nothing"

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, TypeVar
 
 from bundle.errors import MalformedError
+from bundle.typed import ShapeError, load_json, read_record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 SCHEMA = 1
+T = TypeVar("T")
 BUNDLE_FILE = "_bundle.json"
 BUILD_FILE = "_build.json"
 
@@ -77,20 +80,14 @@ class Manifest:
         """Parse the file's text.
 
         Raises:
-            MalformedError: not JSON, another schema, or keys that do not fit; `origin` names the file.
+            MalformedError: not JSON, another schema, keys or types that do not fit, or names that lead elsewhere;
+                `origin` names the file.
         """
-        data = _object(text, origin=origin)
-        try:
-            data["load"] = tuple(LoadStep(**step) for step in data["load"])
-            data["files"] = tuple(
-                BundledFile(**{**file, "needed": tuple(file["needed"]), "runpath": tuple(file["runpath"])})
-                for file in data["files"]
-            )
-            for key in ("runtime_libraries", "driver_sonames", "driver_dirs", "requirements"):
-                data[key] = tuple(data[key])
-            return cls(**data)
-        except (KeyError, TypeError) as err:
-            raise MalformedError(f"{origin}: not a bundle manifest of schema {SCHEMA}: {err}") from err
+        manifest = _parsed(cls, text, origin=origin, what="a bundle manifest")
+        names = (manifest.bundle_dir, *(file.name for file in manifest.files))
+        if leading := [name for name in names if PurePosixPath(name).name != name]:
+            raise MalformedError(f"{origin}: not plain names: {', '.join(map(repr, leading))}")
+        return manifest
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,25 +109,27 @@ class BuildRecord:
     @classmethod
     def from_json(cls, text: str, *, origin: str) -> BuildRecord:
         """Parse the file's text; MalformedError as for `Manifest.from_json`."""
-        data = _object(text, origin=origin)
-        try:
-            data["runtime_libraries"] = tuple(data["runtime_libraries"])
-            return cls(**data)
-        except (KeyError, TypeError) as err:
-            raise MalformedError(f"{origin}: not a build record of schema {SCHEMA}: {err}") from err
+        return _parsed(cls, text, origin=origin, what="a build record")
 
 
-def _object(text: str, *, origin: str) -> dict[str, Any]:
+def _parsed(kind: type[T], text: str, *, origin: str, what: str) -> T:
     try:
-        data = json.loads(text)
-    except ValueError as err:
-        raise MalformedError(f"{origin}: not JSON: {err}") from err
-    if not isinstance(data, dict) or data.get("schema") != SCHEMA:
-        found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+        data = load_json(text)
+    except ShapeError as err:
+        raise MalformedError(f"{origin}: {err}") from err
+    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
+    if found != SCHEMA or found is True:
         raise MalformedError(f"{origin}: schema {found!r}, expected {SCHEMA}")
-    return data
+    try:
+        return read_record(kind, data)
+    except ShapeError as err:
+        raise MalformedError(f"{origin}: not {what} of schema {SCHEMA}: {err}") from err
 
 
 def read_manifest(path: Path) -> Manifest:
-    """Read `_bundle.json`."""
-    return Manifest.from_json(path.read_text(encoding="utf-8"), origin=str(path))
+    """Read `_bundle.json`; MalformedError as for `Manifest.from_json`, also for bytes that are not UTF-8."""
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError as err:
+        raise MalformedError(f"{path}: not UTF-8: {err}") from err
+    return Manifest.from_json(text, origin=str(path))

@@ -218,7 +218,10 @@ def edit_metadata(data: bytes, *, version: str, manifest: Manifest) -> bytes:
         if _requirement_name(text) != "torch" and text not in manifest.requirements
     ]
     del message["Requires-Dist"]
-    for text in (f"torch=={base_version(manifest.torch)}", *others, *manifest.requirements):
+    needed = (f"torch=={base_version(manifest.torch)}", *manifest.requirements)
+    for text in needed:
+        _requirement_name(text)
+    for text in (needed[0], *others, *needed[1:]):
         message["Requires-Dist"] = text
     return message.as_bytes()
 
@@ -227,4 +230,4 @@ def _requirement_name(text: str) -> str:
     try:
         return canonicalize_name(Requirement(text).name)
     except InvalidRequirement as err:
-        raise MalformedError(f"METADATA requires {text!r}, which is no requirement") from err
+        raise MalformedError(f"METADATA or {BUNDLE_FILE} requires {text!r}, which is no requirement") from err

@@ -12,6 +12,7 @@ from urllib.parse import quote
 
 from bundle.backends import Role
 from bundle.errors import MalformedError
+from bundle.typed import load_json
 
 if TYPE_CHECKING:
     from bundle.manifest import BundledFile, Manifest
@@ -98,7 +99,7 @@ def read_sbom(text: str, *, origin: str) -> tuple[str, dict[str, str]]:
         MalformedError: not JSON, not CycloneDX 1.6, or without the parts that `render_sbom` writes.
     """
     try:
-        bill = json.loads(text)
+        bill: Any = load_json(text)
         if (bill["bomFormat"], bill["specVersion"]) != ("CycloneDX", SPEC_VERSION):
             raise MalformedError(f"{origin}: not CycloneDX {SPEC_VERSION}")
         hashes = {component["name"]: component["hashes"][0]["content"] for component in bill["components"]}

@@ -5,20 +5,26 @@ The build tool writes both; it is not part of the wheel, so the runtime has its 
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, TypeVar
 
-from torch_fl._errors import MalformedRecordError, MissingIdentityError
+from torch_fl._errors import DamagedBundleError, MalformedRecordError, MissingIdentityError
+from torch_fl._typed import ShapeError, load_json, read_record
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+T = TypeVar("T")
 
 SCHEMA = 1
 BUNDLE_FILE = "_bundle.json"
 BUILD_FILE = "_build.json"
 ALWAYS, DRIVER = "always", "driver"
-VENDOR_CORE = "vendor"
+VENDOR_CORE, STOCK_CORE = "vendor", "stock"
+LOADED_ROLES = ("core", "device")
+ROLES = (*LOADED_ROLES, "third-party", "data")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,55 +103,62 @@ def read_build_record(package: Path) -> BuildRecord:
     path = package / BUILD_FILE
     if not path.is_file():
         raise MissingIdentityError(path)
-    data = _object(path)
-    try:
-        data["runtime_libraries"] = tuple(data["runtime_libraries"])
-        return BuildRecord(**data)
-    except (KeyError, TypeError) as err:
-        raise MalformedRecordError(path, f"not a build record of schema {SCHEMA}: {err}") from err
+    return _read(BuildRecord, path, "a build record")
 
 
 def read_manifest(package: Path, build: BuildRecord) -> Manifest | None:
     """Read `_bundle.json`, or return None for a plain build, which has none.
 
     Raises:
+        DamagedBundleError: it is gone, while the bundle that it describes is there.
         MalformedRecordError: it is not a manifest of this schema, or belongs to another backend than the plugin.
     """
     path = package / BUNDLE_FILE
-    if not path.exists():
+    if not (path.exists() or path.is_symlink()):
+        bundle = package / build.bundle_dir
+        if bundle.exists():
+            # As a plain build it would run on stock torch's core without a word.
+            raise DamagedBundleError(bundle, [f"{BUNDLE_FILE}: missing"])
         return None
-    data = _object(path)
-    try:
-        manifest = _manifest(data)
-    except (KeyError, TypeError) as err:
-        raise MalformedRecordError(path, f"not a bundle manifest of schema {SCHEMA}: {err}") from err
+    manifest = _read(Manifest, path, "a bundle manifest")
     if manifest.backend != build.backend:
         raise MalformedRecordError(
             path, f"the bundle is for backend {manifest.backend}, the plugin was compiled for {build.backend}"
         )
-    unknown = {step.name for step in manifest.load} - {file.name for file in manifest.files}
-    if unknown:
-        raise MalformedRecordError(path, f"files to load that are not listed: {', '.join(sorted(unknown))}")
+    faults = list(_faults(manifest))
+    if faults:
+        raise MalformedRecordError(path, "; ".join(faults))
     return manifest
 
 
-def _manifest(data: dict[str, Any]) -> Manifest:
-    data["load"] = tuple(LoadStep(**step) for step in data["load"])
-    data["files"] = tuple(
-        BundledFile(**{**file, "needed": tuple(file["needed"]), "runpath": tuple(file["runpath"])})
-        for file in data["files"]
-    )
-    for key in ("runtime_libraries", "driver_sonames", "driver_dirs", "requirements"):
-        data[key] = tuple(data[key])
-    return Manifest(**data)
+def _faults(manifest: Manifest) -> Iterator[str]:
+    """Yield what no dataclass can tell: words that are not among those known, and names that do not fit together."""
+    names = {file.name for file in manifest.files}
+    steps = {step.name for step in manifest.load}
+    if unknown := steps - names:
+        yield f"files to load that are not listed: {', '.join(sorted(unknown))}"
+    if idle := {file.name for file in manifest.files if file.role in LOADED_ROLES} - steps:
+        yield f"libraries of torch that are listed and never loaded: {', '.join(sorted(idle))}"
+    if leading := [name for name in (manifest.bundle_dir, *names) if PurePosixPath(name).name != name]:
+        yield f"not plain names: {', '.join(sorted(map(repr, leading)))}"
+    for what, found, known in (
+        ("core", {manifest.core}, (VENDOR_CORE, STOCK_CORE)),
+        ("role", {file.role for file in manifest.files}, ROLES),
+        ("when", {step.when for step in manifest.load}, (ALWAYS, DRIVER)),
+    ):
+        if strange := found.difference(known):
+            yield f"{what} {', '.join(sorted(strange))}, expected one of {', '.join(known)}"
 
 
-def _object(path: Path) -> dict[str, Any]:
+def _read(kind: type[T], path: Path, what: str) -> T:
     try:
-        data = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as err:
+        data = load_json(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, ShapeError) as err:
         raise MalformedRecordError(path, f"cannot be read: {err}") from err
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    if not isinstance(data, dict) or found != SCHEMA:
+    if found != SCHEMA or found is True:
         raise MalformedRecordError(path, f"schema {found!r}, expected {SCHEMA}")
-    return data
+    try:
+        return read_record(kind, data)
+    except ShapeError as err:
+        raise MalformedRecordError(path, f"not {what} of schema {SCHEMA}: {err}") from err

@@ -207,6 +207,13 @@ def test_a_missing_driver_distribution_must_be_found(tmp_path):
     assert found(spec.write(tmp_path, members)) == [("B012", where, "requires nothing, expected nvidia-nccl==2.28")]
 
 
+def test_a_manifests_requirement_that_is_none_must_be_found(tmp_path):
+    spec = WheelSpec(backend=CUDA, requirements=("(((",))
+    members = {**spec.members(), f"{spec.dist_info}/METADATA": metadata(spec.version, ["torch==2.10.0"])}
+    expected = ("B012", "torch_fl/_bundle.json", "asks for '(((', which is no requirement")
+    assert found(spec.write(tmp_path, members)) == [expected]
+
+
 def test_a_missing_bill_of_materials_must_be_found(tmp_path):
     members = WheelSpec().members()
     where = sbom_path(INFO)

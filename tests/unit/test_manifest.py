@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
+from pathlib import Path
 
 import pytest
 
+import bundle
 from bundle.errors import MalformedError
 from bundle.manifest import BuildRecord, BundledFile, LoadStep, Manifest, read_manifest
 
@@ -85,6 +87,29 @@ def test_equal_manifests_must_give_equal_bytes():
         pytest.param(changed(colour="red"), "colour", id="unknown-key"),
         pytest.param(changed(label=...), "label", id="missing-key"),
         pytest.param(changed(load=...), "load", id="missing-list"),
+        pytest.param("[" * 100_000, "not JSON", id="nested-too-deeply"),
+        pytest.param(changed(schema=True), "schema True, expected 1", id="schema-that-only-equals-1"),
+        pytest.param(changed(python=12), "python is 12, expected text", id="number-for-text"),
+        pytest.param(changed(label=None), "label is null, expected text", id="null-for-text"),
+        pytest.param(changed(forged="no"), 'forged is "no", expected true or false', id="text-for-flag"),
+        pytest.param(changed(requirements="abc"), 'requirements is "abc", expected an array', id="text-for-array"),
+        pytest.param(changed(requirements=[5]), "requirements[0] is 5, expected text", id="number-in-array"),
+        pytest.param(changed(version_fields=[1]), "version_fields is [1], expected an object", id="array-for-object"),
+        pytest.param(
+            changed(version_fields={"hip": 6}), "version_fields.hip is 6, expected text", id="number-in-object"
+        ),
+        pytest.param(changed(load=[5]), "load[0] is 5, expected an object", id="number-for-step"),
+        pytest.param(changed(bundle_dir="../lib_dcu"), "not plain names: '../lib_dcu'", id="folder-that-leads-out"),
+        pytest.param(
+            changed(files=[{**asdict(FILE), "name": "../../x.so"}]),
+            "not plain names: '../../x.so'",
+            id="file-that-leads-out",
+        ),
+        pytest.param(
+            changed(files=[{**asdict(FILE), "size": True}]),
+            "files[0].size is true, expected a whole number",
+            id="flag-for-size",
+        ),
         pytest.param(changed(load=[{"name": "x"}]), "when", id="load-step-without-when"),
         pytest.param(changed(files=[{"name": "x"}]), "needed", id="file-without-needed"),
     ],
@@ -106,9 +131,22 @@ def test_a_build_record_must_be_read():
     [
         pytest.param({"schema": 2}, "schema 2, expected 1", id="schema"),
         pytest.param({"colour": "red"}, "colour", id="unknown-key"),
+        pytest.param({"version": None}, "version is null, expected text", id="null-for-text"),
         pytest.param({"runtime_libraries": 1}, "not a build record", id="no-list"),
     ],
 )
 def test_a_build_record_that_does_not_fit_must_be_refused(changes, reason):
     with pytest.raises(MalformedError, match=reason):
         BuildRecord.from_json(json.dumps({**BUILD, **changes}), origin="_build.json")
+
+
+def test_a_manifest_that_is_not_text_must_be_refused_by_name(tmp_path):
+    path = tmp_path / "_bundle.json"
+    path.write_bytes(b"\xff\xfe")
+    with pytest.raises(MalformedError, match=rf"^{path}: not UTF-8: "):
+        read_manifest(path)
+
+
+def test_the_runtimes_reader_must_be_the_build_tools():
+    folder = Path(bundle.__file__).parent
+    assert (folder / "typed.py").read_bytes() == (folder.parent / "torch_fl/_typed.py").read_bytes()

@@ -103,7 +103,9 @@ def test_metadata_must_keep_everything_else_byte_for_byte():
     [
         pytest.param(b"Name: torch_fl\n\n", "METADATA has no Version", id="no-version"),
         pytest.param(
-            b"Version: 1\nRequires-Dist: -\n\n", "METADATA requires '-', which is no requirement", id="no-requirement"
+            b"Version: 1\nRequires-Dist: -\n\n",
+            "METADATA or _bundle.json requires '-', which is no requirement",
+            id="no-requirement",
         ),
     ],
 )
@@ -111,6 +113,12 @@ def test_metadata_that_cannot_be_edited_must_be_refused(data, message):
     with pytest.raises(MalformedError) as caught:
         edit_metadata(data, version="1", manifest=WheelSpec().bundle_manifest())
     assert str(caught.value) == message
+
+
+def test_a_manifests_requirement_that_is_none_must_be_refused():
+    manifest = WheelSpec(requirements=("(((",)).bundle_manifest()
+    with pytest.raises(MalformedError, match=r"_bundle\.json requires '\(\(\(', which is no requirement"):
+        edit_metadata(b"Version: 1\n\n", version="1", manifest=manifest)
 
 
 _REPACK = """

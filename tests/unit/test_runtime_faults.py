@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import shutil
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.support.fake_torch import CORE, DEVICE, MACHINE, PYTHON, THEN_TORCH, TRY, FakeSite, complete_site
+from torch_fl._manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
+MANIFEST_KEYS = {field.name for field in fields(Manifest)}
 OTHER_MACHINE = "aarch64" if MACHINE == "x86_64" else "x86_64"
 INDEX = "https://download.pytorch.org/whl/cpu"
 
@@ -90,7 +92,8 @@ FAULTS = {
     "manifest-not-json": Fault(
         damage=lambda site: write_text(site, "{"),
         error="MalformedRecordError",
-        what=MANIFEST + "cannot be read: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
+        what=MANIFEST
+        + "cannot be read: not JSON: Expecting property name enclosed in double quotes: line 1 column 2 (char 1)",
         hint=DAMAGED_RECORD,
     ),
     "manifest-of-another-schema": Fault(
@@ -102,14 +105,49 @@ FAULTS = {
     "manifest-without-files": Fault(
         damage=lambda site: write_text(site, json.dumps({"schema": 1, "load": []})),
         error="MalformedRecordError",
-        what=MANIFEST + "not a bundle manifest of schema 1: 'files'",
+        what=MANIFEST
+        + "not a bundle manifest of schema 1: "
+        + ", ".join(f"{key} is missing" for key in sorted(MANIFEST_KEYS - {"schema", "load"})),
         hint=DAMAGED_RECORD,
     ),
     "manifest-loads-unlisted-file": Fault(
         damage=lambda site: change(site, load=[{"name": "libghost.so", "when": "always"}]),
         error="MalformedRecordError",
-        what=MANIFEST + "files to load that are not listed: libghost.so",
+        what=MANIFEST + "files to load that are not listed: libghost.so; libraries of torch that are listed and never "
+        "loaded: libc10.so, libc10_cuda.so, libcaffe2_nvrtc.so, libshm.so, libtorch.so, libtorch_cpu.so, "
+        "libtorch_cuda.so, libtorch_global_deps.so, libtorch_python.so",
         hint=DAMAGED_RECORD,
+    ),
+    "manifest-nested-too-deeply": Fault(
+        damage=lambda site: write_text(site, "[" * 100_000),
+        error="MalformedRecordError",
+        what=MANIFEST + "cannot be read: not JSON: maximum recursion depth exceeded while decoding a JSON array from a "
+        "unicode string",
+        hint=DAMAGED_RECORD,
+    ),
+    "manifest-with-a-number-for-text": Fault(
+        damage=lambda site: change(site, python=3),
+        error="MalformedRecordError",
+        what=MANIFEST + "not a bundle manifest of schema 1: python is 3, expected text",
+        hint=DAMAGED_RECORD,
+    ),
+    "manifest-with-an-unknown-core": Fault(
+        damage=lambda site: change(site, core="other"),
+        error="MalformedRecordError",
+        what=MANIFEST + "core other, expected one of vendor, stock",
+        hint=DAMAGED_RECORD,
+    ),
+    "manifest-whose-folder-lies-elsewhere": Fault(
+        damage=lambda site: change(site, bundle_dir="../lib_fake"),
+        error="MalformedRecordError",
+        what=MANIFEST + "not plain names: '../lib_fake'",
+        hint=DAMAGED_RECORD,
+    ),
+    "manifest-gone": Fault(
+        damage=lambda site: drop(site.root / "torch_fl/_bundle.json"),
+        error="DamagedBundleError",
+        what=DIFFERS + "_bundle.json: missing",
+        hint=REINSTALL,
     ),
     "bundle-of-another-backend": Fault(
         damage=lambda site: change(site, backend="other"),

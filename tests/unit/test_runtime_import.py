@@ -63,6 +63,7 @@ def test_stock_core_must_stay_stock_with_the_bundle_beside_it(tmp_path):
 def test_plain_build_must_run_on_the_torch_that_is_there(tmp_path):
     site = complete_site(tmp_path)
     (site.root / "torch_fl/_bundle.json").unlink()
+    shutil.rmtree(site.bundle)
     result = report(site)
     assert set(origins(result).values()) == {"torch"}
     assert (result["strategy"], result["files"], result["version"], result["gems"]) == ("none", [], "0.1.0", None)
