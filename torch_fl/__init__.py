@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_fl._errors import FlagosImportError, TorchImportError
+from torch_fl._errors import FlagosImportError, PluginImportError, TorchImportError
 from torch_fl._info import BundleInfo, describe, version_of
 from torch_fl._manifest import VENDOR_CORE, read_build_record, read_manifest
 from torch_fl._maps import mapped_libraries
@@ -26,6 +26,7 @@ from torch_fl._version import restore_version_fields
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
+    from types import ModuleType
 
     from torch_fl._manifest import Manifest
     from torch_fl._stock import StockTorch
@@ -44,10 +45,14 @@ def _start(environ: MutableMapping[str, str]) -> tuple[BundleInfo, str]:
     strategy = choose_strategy(environ, manifest)
     preloaded = Preloaded(loaded=())
     if manifest is None:
-        import_module("torch")
+        _import_torch(build.backend, core="its own core")
     else:
         preloaded = _run_on_bundle(manifest, stock, environ)
-    import_module("torch_fl.flagos")._register()  # noqa: SLF001 - its door for this module alone
+    try:
+        device_module = import_module("torch_fl.flagos")
+    except ImportError as err:
+        raise PluginImportError(build.backend, str(err)) from err
+    device_module._register()  # noqa: SLF001 - its door for this module alone
     return describe(build, manifest, strategy, preloaded), version_of(build, manifest)
 
 
@@ -57,15 +62,19 @@ def _run_on_bundle(manifest: Manifest, stock: StockTorch, environ: MutableMappin
     plan = plan_preload(manifest, bundle, stock, environ)
     state = check_process(plan, manifest.core, mapped_libraries(), torch_imported="torch" in sys.modules)
     preloaded = preload(plan) if state is ProcessState.FRESH else already_loaded(plan)
-    try:
-        torch = import_module("torch")
-    except ImportError as err:
-        raise TorchImportError(manifest.backend, str(err)) from err
+    torch = _import_torch(manifest.backend, core="the bundle's core")
     check_origins(plan.origins, mapped_libraries())
     if manifest.core == VENDOR_CORE:
         restore_version_fields(torch.version, manifest.version_fields, environ)
     environ.setdefault("GEMS_VENDOR", manifest.gems_vendor)
     return preloaded
+
+
+def _import_torch(backend: str, *, core: str) -> ModuleType:
+    try:
+        return import_module("torch")
+    except (ImportError, OSError) as err:  # OSError: torch opens some of its libraries by ctypes
+        raise TorchImportError(backend, str(err), core=core) from err
 
 
 def bundle() -> BundleInfo:

@@ -127,6 +127,16 @@ class PreloadError(FlagosImportError):
         super().__init__(f"{backend}: the bundle could not be loaded: {words}", hint=hint)
 
 
+class IndexFileError(FlagosImportError):
+    """The file of a few hundred bytes by which the bundle is opened cannot be made; the system's own words are kept."""
+
+    def __init__(self, words: str) -> None:
+        super().__init__(
+            f"the file by which the bundle is opened could not be made, neither in memory nor on disk: {words}",
+            hint="allow memfd_create in this sandbox, or set TMPDIR to a directory that can be written",
+        )
+
+
 class LeftoverError(FlagosImportError):
     """A refused preload that the loader could not undo: torch must not be imported in this process any more."""
 
@@ -138,12 +148,22 @@ class LeftoverError(FlagosImportError):
 
 
 class TorchImportError(FlagosImportError):
-    """The bundle is loaded, and stock torch does not start on it; the cause is chained."""
+    """Stock torch does not start, on the bundle's core or (a plain build) its own; the cause is chained."""
+
+    def __init__(self, backend: str, words: str, *, core: str) -> None:
+        super().__init__(
+            f"{backend}: stock torch could not be imported on {core}: {words}",
+            hint="stock torch is incomplete, or does not belong to the bundle; reinstall torch and torch_fl",
+        )
+
+
+class PluginImportError(FlagosImportError):
+    """Torch runs, and the plugin's own libraries do not load; the cause is chained."""
 
     def __init__(self, backend: str, words: str) -> None:
         super().__init__(
-            f"{backend}: stock torch could not be imported on the bundle's core: {words}",
-            hint="stock torch is incomplete, or does not belong to the bundle; reinstall torch and torch_fl",
+            f"{backend}: the plugin's own libraries could not be loaded: {words}",
+            hint="reinstall torch_fl: pip install --force-reinstall --no-deps <the wheel>",
         )
 
 

@@ -6,6 +6,8 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
+from torch_fl._errors import IncompatibleError
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
@@ -21,9 +23,18 @@ def mapped_libraries(maps: str | None = None) -> dict[str, tuple[str, ...]]:
 
     `maps` is text in the form of `/proc/self/maps`, which is read when it is None. Paths are the kernel's: symbolic
     links are resolved.
+
+    Raises:
+        IncompatibleError: there is no /proc to read.
     """
     if maps is None:
-        maps = _MAPS.read_text(encoding="utf-8", errors="surrogateescape")
+        try:
+            maps = _MAPS.read_text(encoding="utf-8", errors="surrogateescape")
+        except OSError as err:
+            raise IncompatibleError(
+                f"torch_fl needs {_MAPS} to tell which libraries this process runs on: {err.strerror}",
+                hint="mount /proc in this container or chroot",
+            ) from err
     found: dict[str, set[str]] = {}
     for line in maps.splitlines():
         fields = line.split(maxsplit=_PATH_FIELD)

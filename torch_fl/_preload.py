@@ -14,17 +14,18 @@ from __future__ import annotations
 import ctypes
 import os
 import platform
+import tempfile
+from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import PurePosixPath
+from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from torch_fl._elf import MACHINES, index_library
-from torch_fl._errors import DriverMissingError, FlagosImportError, LeftoverError, PreloadError
+from torch_fl._errors import DriverMissingError, FlagosImportError, IndexFileError, LeftoverError, PreloadError
 from torch_fl._maps import is_mapped, mapped_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from torch_fl._plan import PreloadPlan, Step
 
@@ -56,6 +57,7 @@ def preload(plan: PreloadPlan) -> Preloaded:
     Raises:
         DriverMissingError: a library that is not optional lacks its driver.
         PreloadError: the loader refused for another reason.
+        IndexFileError: the file that would open them cannot be made.
         LeftoverError: it refused, and could not undo what it had done.
     """
     try:
@@ -161,18 +163,43 @@ def _open_all(borrowed: Iterable[Path], steps: Iterable[Step]) -> None:
 def _open_index(needed: Iterable[str], *, runpath: str = "") -> None:
     """Write the index library to memory and open it; OSError carries the loader's words."""
     machine = {name: number for number, name in MACHINES.items()}[platform.machine()]
-    descriptor = _memory_file()
+    descriptor = _file_of(index_library(needed, machine=machine, runpath=runpath))
     try:
-        os.write(descriptor, index_library(needed, machine=machine, runpath=runpath))
         # The loader knows libraries by the path they were opened with, and /proc/self/fd/N is what other programs use.
         ctypes.CDLL(f"/proc/thread-self/fd/{descriptor}", mode=ctypes.RTLD_LOCAL)
     finally:
         os.close(descriptor)
 
 
-def _memory_file() -> int:
-    """Create an anonymous file; kernels that forbid executable ones want to hear that this is none."""
+def _file_of(data: bytes) -> int:
+    """Return the descriptor of a file without a name that holds the data.
+
+    Raises:
+        IndexFileError: neither memory nor the temporary directory takes it; an OSError would pass for the loader's.
+    """
     try:
-        return os.memfd_create("torch_fl_preload", os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL)
-    except OSError:  # before Linux 6.3 the flag is unknown
-        return os.memfd_create("torch_fl_preload")
+        descriptor = _memory_file()
+        try:
+            os.write(descriptor, data)
+        except OSError:
+            os.close(descriptor)
+            raise
+    except OSError as err:
+        raise IndexFileError(str(err)) from err
+    return descriptor
+
+
+def _memory_file() -> int:
+    """Create an anonymous file; kernels that forbid executable ones want to hear that this is none.
+
+    Where memory gives none (a Python built for glibc before 2.27, a sandbox), the temporary directory does. It may be
+    mounted noexec: no segment of the file is executable.
+    """
+    if hasattr(os, "memfd_create"):
+        # Before Linux 6.3 the flag is unknown.
+        for flags in (os.MFD_CLOEXEC | _MFD_NOEXEC_SEAL, os.MFD_CLOEXEC):
+            with suppress(OSError):
+                return os.memfd_create("torch_fl_preload", flags)
+    descriptor, name = tempfile.mkstemp(prefix="torch_fl_preload")
+    Path(name).unlink()
+    return descriptor

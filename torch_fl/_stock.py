@@ -48,7 +48,10 @@ def locate_stock(expected: str) -> StockTorch:
         raise TorchMissingError(f"{places} holds only the remains of one", expected=expected)
     package = Path(spec.origin).parent
     version_file = package / "version.py"
-    version = _assigned(version_file, "__version__")
+    try:
+        version = _assigned(version_file, "__version__")
+    except (OSError, SyntaxError, ValueError) as err:
+        raise TorchMissingError(f"{version_file} cannot be read: {err}", expected=expected) from err
     if version is None:
         raise TorchMissingError(f"{version_file} names no version", expected=expected)
     return StockTorch(package=package, version=version)

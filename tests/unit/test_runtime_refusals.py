@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.fake_torch import CORE, DEVICE, THEN_TORCH, TRY, complete_site
+from torch_fl import _maps
+from torch_fl._errors import IncompatibleError
 
 INDEX = "https://download.pytorch.org/whl/cpu"
 RELOAD = "the loader's words name the file; reinstall torch_fl if it is one of the bundle's"
@@ -120,3 +122,75 @@ def test_preload_that_left_something_behind_must_close_torch_off(tmp_path):
         f"hint: {RELOAD}; torch cannot be imported in this process, start a new one\n"
     )
     assert done.stdout == text * 2
+
+
+@pytest.mark.parametrize("content", [b"def (", b"\xff\xfe", b"a\0b"], ids=["no-python", "no-text", "null-byte"])
+def test_torch_with_an_unreadable_version_must_be_refused(tmp_path, content):
+    site = complete_site(tmp_path)
+    (site.root / "torch/version.py").write_bytes(content)
+    assert (
+        f"TorchMissingError\ntorch_fl needs stock torch 2.10.0, but {site.root}/torch/version.py cannot be read: "
+        in (site.run(TRY).stdout)
+    )
+
+
+@pytest.mark.parametrize("core", ["the bundle's core", "its own core"])
+def test_torch_that_lacks_a_library_it_opens_itself_must_be_refused(tmp_path, core):
+    site = complete_site(tmp_path)
+    if core == "its own core":
+        (site.root / "torch_fl/_bundle.json").unlink()
+        shutil.rmtree(site.bundle)
+    lost = site.torch_lib / "libtorch_global_deps.so"
+    lost.unlink()
+    assert site.run(TRY).stdout.startswith(
+        f"TorchImportError\nfake: stock torch could not be imported on {core}: {lost}: {CANNOT_OPEN}\nhint: "
+    )
+
+
+def test_plugin_without_its_libraries_must_be_refused(tmp_path):
+    site = complete_site(tmp_path)
+    (site.root / "torch_fl/flagos/__init__.py").write_text("raise ImportError('libtorch_fl.so: no such file')")
+    assert site.run(TRY).stdout == (
+        "PluginImportError\nfake: the plugin's own libraries could not be loaded: libtorch_fl.so: no such file\n"
+        "hint: reinstall torch_fl: pip install --force-reinstall --no-deps <the wheel>\n"
+    )
+
+
+# What a Python built for an old glibc lacks, and what a sandbox forbids.
+NO_MEMFD = {
+    "python-without": "import os\ndel os.memfd_create, os.MFD_CLOEXEC\n",
+    "sandbox-forbids": "import os\ndef no(*_): raise PermissionError(1, 'no')\nos.memfd_create = no\n",
+}
+
+
+@pytest.mark.parametrize("before", NO_MEMFD.values(), ids=NO_MEMFD)
+def test_bundle_must_be_opened_without_memfd_create(tmp_path, before):
+    site, scratch = complete_site(tmp_path), tmp_path / "scratch"
+    scratch.mkdir()
+    done = site.run(before + TRY, environ={"TMPDIR": str(scratch)})
+    assert done.stdout == "imported\n"
+    assert not list(scratch.iterdir())
+
+
+@pytest.mark.parametrize("before", NO_MEMFD.values(), ids=NO_MEMFD)
+def test_missing_driver_must_be_told_without_memfd_create(tmp_path, before):
+    site = complete_site(tmp_path)
+    (site.sdk / "libdriver.so.5").unlink()
+    assert f"  libdriver.so.5: {CANNOT_OPEN}\n" in site.run(before + TRY).stdout
+
+
+def test_no_place_for_the_index_file_must_not_pass_for_a_missing_driver(tmp_path):
+    before = NO_MEMFD["sandbox-forbids"] + "import tempfile\ntempfile.tempdir = '/nonexistent'\n"
+    said = complete_site(tmp_path).run(before + TRY + THEN_TORCH).stdout
+    assert said.startswith(
+        "IndexFileError\nthe file by which the bundle is opened could not be made, neither in memory "
+    )
+    assert said.endswith(
+        "hint: allow memfd_create in this sandbox, or set TMPDIR to a directory that can be written\n---\n2.10.0+cpu\n"
+    )
+
+
+def test_a_process_without_proc_must_be_told_what_to_mount(monkeypatch, tmp_path):
+    monkeypatch.setattr(_maps, "_MAPS", tmp_path / "maps")
+    with pytest.raises(IncompatibleError, match=r"needs .*/maps to tell which .*: No such file.*\nhint: mount /proc"):
+        _maps.mapped_libraries()
