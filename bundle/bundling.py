@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bundle.errors import NothingBundledError, RefusedError, TamperedBundleError
+from bundle.locks import exclusive
 from bundle.manifest import BUNDLE_FILE, BundledFile, Manifest, read_manifest
 from bundle.patch import Edit, apply_edit
 
@@ -57,7 +58,7 @@ def bundle_stage(plan: BundlePlan, facts: BundleFacts, out: Path, *, patchelf: P
     for warning in plan.warnings:
         ui.warning(f"{name}: {warning}")
     out.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(out, name), _replacing(out) as staging:
+    with exclusive(out.parent / f".{out.name}.lock", backend=name, doing=f"writing {out}"), _replacing(out) as staging:
         _require_space(plan, staging)
         folder = staging / plan.backend.bundle_dir
         folder.mkdir()
@@ -123,36 +124,29 @@ def _as_recorded(path: Path, file: BundledFile) -> bool:
 
 
 @contextmanager
-def _locked(out: Path, backend: str) -> Iterator[None]:
-    """Keep two stages from sharing one staging folder; the kernel drops the lock of a process that dies."""
-    with (out.parent / f".{out.name}.lock").open("w") as lock:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as err:
-            raise RefusedError(
-                f"{backend}: another bundle stage is writing {out}", hint="wait for it to end, then run this again"
-            ) from err
-        yield
-
-
-@contextmanager
 def _replacing(out: Path) -> Iterator[Path]:
     """Yield an empty folder that becomes `out` when all went well; leftovers of a killed stage are removed first."""
     staging, old = out.parent / f".{out.name}.staging", out.parent / f".{out.name}.old"
     for leftover in (staging, old):
-        if leftover.exists():
-            shutil.rmtree(leftover)
+        _remove(leftover)
     staging.mkdir()
     try:
         yield staging
     except BaseException:
         shutil.rmtree(staging)
         raise
-    if out.exists():
+    if out.is_symlink() or out.exists():
         out.rename(old)
     staging.rename(out)
-    if old.exists():
-        shutil.rmtree(old)
+    _remove(old)
+
+
+def _remove(path: Path) -> None:
+    """Remove whatever has this name: a folder with all in it, a file, or a link without what it leads to."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
 
 
 def _require_space(plan: BundlePlan, staging: Path) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from bundle import commands
 from bundle.backends import BACKENDS, CoreSource
-from bundle.errors import BundleError, UnknownBackendError
+from bundle.errors import BundleError, FileAccessError, UnknownBackendError
 from bundle.interpreters import SUPPORTED
 from bundle.pipeline import Request
 from bundle.selection import describe_choices
@@ -32,6 +32,19 @@ class _Terminated(BaseException):
     """SIGTERM, as an exception, so that running programs are stopped and partial output is left to the next run."""
 
 
+def _path(text: str) -> Path:
+    if not text:
+        # An unset variable of the caller's; Path("") would be the current directory.
+        raise argparse.ArgumentTypeError("an empty text; expected a path")
+    return Path(text)
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r}; expected a whole number of at least 0")
+    return int(text)
+
+
 def _backend(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--backend", required=True, metavar="NAME", help=f"one of {', '.join(BACKENDS)}")
     parser.add_argument("--python", choices=SUPPORTED, help="Python to build for (default: the backend's)")
@@ -39,10 +52,12 @@ def _backend(parser: argparse.ArgumentParser) -> None:
 
 
 def _inputs(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--vendor-torch", type=Path, metavar="DIR", help="the vendor's torch package or its lib folder")
+    parser.add_argument(
+        "--vendor-torch", type=_path, metavar="DIR", help="the vendor's torch package or its lib folder"
+    )
     parser.add_argument("--vendor-version", metavar="V", help="version of a vendor torch that has no version.py")
-    parser.add_argument("--sdk-root", type=Path, metavar="DIR", help="root of the vendor's SDK on this machine")
-    parser.add_argument("--target-sdk-root", type=Path, metavar="DIR", help="root of the SDK on the target machines")
+    parser.add_argument("--sdk-root", type=_path, metavar="DIR", help="root of the vendor's SDK on this machine")
+    parser.add_argument("--target-sdk-root", type=_path, metavar="DIR", help="root of the SDK on the target machines")
     parser.add_argument(
         "--core", choices=[core.value for core in CoreSource], help="override where the core comes from"
     )
@@ -57,15 +72,15 @@ def _json(parser: argparse.ArgumentParser) -> None:
 
 
 def _tests(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--wheel", type=Path, metavar="FILE", help="the wheel to verify (default: the one in dist/)")
+    parser.add_argument("--wheel", type=_path, metavar="FILE", help="the wheel to verify (default: the one in dist/)")
     parser.add_argument(
-        "--workers", type=int, default=0, metavar="N", help="test processes (default: one per CPU, 8 at most)"
+        "--workers", type=_count, default=0, metavar="N", help="test processes (default: one per CPU, 8 at most)"
     )
     parser.add_argument("pytest_arguments", nargs="*", help="handed to pytest, after --")
 
 
 def _audited(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("wheel", type=Path, help="path of a wheel")
+    parser.add_argument("wheel", type=_path, help="path of a wheel")
 
 
 COMMANDS = {
@@ -142,11 +157,12 @@ def main(argv: Sequence[str] | None = None) -> int:
             request = _request(arguments, environ)
             call = commands.Call(arguments=arguments, asked=request, environ=environ, ui=ui)
             code: int = arguments.run(call)
-    except BundleError as err:
+    except (BundleError, OSError) as err:
         if arguments.traceback:
             traceback.print_exc(file=sys.stderr)
-        ui.error(str(err), hint=err.hint)
-        return err.exit_code
+        refusal = FileAccessError(err) if isinstance(err, OSError) else err
+        ui.error(str(refusal), hint=refusal.hint)
+        return refusal.exit_code
     except KeyboardInterrupt:
         ui.error("interrupted", hint="run the same command again; unfinished output is made anew")
         return INTERRUPTED

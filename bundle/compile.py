@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from bundle.backends import BACKENDS
 from bundle.errors import RefusedError, ToolError, UsageError
 from bundle.interpreters import create_environment, environment_python, pip_install, without_leaks
+from bundle.locks import exclusive
 from bundle.proc import run
 from bundle.selection import build_environment, selecting_variables
 
@@ -118,10 +119,18 @@ def compile_stage(inputs: CompileInputs, environ: Mapping[str, str], ui: Reporte
 
     Raises:
         ToolError: the compiler or CMake failed; their last lines are quoted.
-        RefusedError: the build gave no wheel, or more than one.
+        RefusedError: the build gave no wheel, or more than one; or another run is compiling for this backend.
     """
     workspace = inputs.workspace
     python = build_python(inputs.stock, workspace, environ, ui)
+    with exclusive(
+        workspace.build / ".compile.lock", backend=inputs.backend.name, doing=f"compiling in {workspace.build}"
+    ):
+        return _compile(inputs, python, environ, ui)
+
+
+def _compile(inputs: CompileInputs, python: Path, environ: Mapping[str, str], ui: Reporter) -> Path:
+    workspace = inputs.workspace
     staging = workspace.build / "compile.partial"
     shutil.rmtree(staging, ignore_errors=True)
     staging.mkdir(parents=True)

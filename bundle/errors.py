@@ -12,6 +12,7 @@
 | 7 | an external tool is missing, too old, or failed |
 | 8 | a wheel, a manifest, a report or an ELF file is malformed |
 | 9 | refused: inputs disagree, or output would be wrong |
+| 10 | the system refused to read or write a file |
 | 70 | a bug in this tool |
 | 130 | interrupted |
 | 143 | terminated |
@@ -147,6 +148,17 @@ class RefusedError(BundleError):
         if hint is not None:
             self.hint = hint
         super().__init__(what)
+
+
+class FileAccessError(BundleError):
+    """The system refused to read or write a file: permissions, a full disk, a folder in a file's place."""
+
+    exit_code = 10
+    hint = "look at the path, its permissions and the free space, then run the same command again"
+
+    def __init__(self, cause: OSError) -> None:
+        names = " -> ".join(str(name) for name in (cause.filename, cause.filename2) if name is not None)
+        super().__init__(f"{names or 'a file'}: {cause.strerror or cause}")
 
 
 class VersionMismatchError(RefusedError):

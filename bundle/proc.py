@@ -50,6 +50,8 @@ def _start(words: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | N
             encoding="utf-8",
             errors="replace",
             start_new_session=True,
+            # Only what was made inheritable on purpose is passed on: the locks of bundle.locks.
+            close_fds=False,
         )
     except OSError as err:
         raise ToolError(f"{words[0]} could not be started: {err.strerror or err}") from err

@@ -22,7 +22,7 @@ from bundle.checks import PACKAGE
 from bundle.checks_container import CHECKS as CONTAINER_CHECKS
 from bundle.errors import MalformedError, NothingBundledError, RefusedError, UsageError
 from bundle.identity import base_version, disagreements, python_tag
-from bundle.manifest import BUILD_FILE, BUNDLE_FILE
+from bundle.manifest import BUILD_FILE, BUNDLE_FILE, Manifest
 from bundle.record import RECORD, SIGNATURES
 from bundle.sbom import render_sbom, sbom_path
 from bundle.wheelfile import Member, open_wheel, write_wheel
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from bundle.backends import Backend
     from bundle.checks import Subject
-    from bundle.manifest import BuildRecord, Manifest
+    from bundle.manifest import BuildRecord
     from bundle.ui import Reporter
     from bundle.wheelfile import WheelView
 
@@ -67,8 +67,9 @@ def repack_stage(inputs: RepackInputs, ui: Reporter) -> Path:
     Raises:
         NothingBundledError: no thin wheel, or what `load_bundle` raises for an empty or missing bundle.
         TamperedBundleError: bundled files that differ from the manifest.
-        RefusedError: a thin wheel without identity, of another backend, Python, torch or machine, with leftovers of an
-            earlier bundle, or one whose names, tags and RECORD do not agree.
+        RefusedError: another backend's wheel of the same file name, or a thin wheel without identity, of another
+            backend, Python, torch or machine, with leftovers of an earlier bundle, or one whose names, tags and RECORD
+            do not agree.
         UsageError: a label that PEP 440 does not allow.
         MalformedError: a thin wheel that cannot be read.
     """
@@ -84,8 +85,10 @@ def repack_stage(inputs: RepackInputs, ui: Reporter) -> Path:
             dist_info = f"{PACKAGE}-{version}.dist-info"
             tag = f"{python_tag(build.python)}-{python_tag(build.python)}-linux_{build.machine}"
             identity = _identity(thin, stamped, version=version, tag=tag)
+            target = inputs.dist / f"{PACKAGE}-{version}-{tag}.whl"
+            _spare_others(target, name)
             return write_wheel(
-                inputs.dist / f"{PACKAGE}-{version}-{tag}.whl",
+                target,
                 [
                     *_kept(thin, dist_info, replaced={member.name for member in identity}),
                     *_bundled(inputs.bundle_dir, stamped),
@@ -93,6 +96,23 @@ def repack_stage(inputs: RepackInputs, ui: Reporter) -> Path:
                 ],
                 dist_info=dist_info,
             )
+
+
+def _spare_others(target: Path, backend: str) -> None:
+    """Refuse to replace the wheel of another backend, which a label of one's own may give the same file name."""
+    if not target.is_file():
+        return
+    try:
+        with open_wheel(target) as wheel:
+            text = wheel.read(f"{PACKAGE}/{BUNDLE_FILE}").decode("utf-8", "replace")
+        other = Manifest.from_json(text, origin=target.name).backend
+    except MalformedError:
+        return
+    if other != backend:
+        raise RefusedError(
+            f"{backend}: {target} is there already, and belongs to the backend {other}",
+            hint="give this wheel a label of its own with --label, or remove the other one",
+        )
 
 
 def labelled(version: str, label: str) -> str:

@@ -217,10 +217,32 @@ def test_an_output_that_was_moved_aside_must_be_cleaned_up(bundled, tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == [".bundle.lock", "bundle"]
 
 
+@pytest.mark.parametrize("kind", ["file", "link", "dangling"])
+@pytest.mark.parametrize("name", ["bundle", ".bundle.old", ".bundle.staging"])
+def test_whatever_stands_in_the_outputs_place_must_give_way_and_links_must_not_be_followed(
+    bundled, tmp_path, name, kind
+):
+    target = tmp_path / "elsewhere"
+    if kind == "file":
+        (tmp_path / name).write_text("x")
+    else:
+        (tmp_path / name).symlink_to(target)
+    if kind == "link":
+        target.mkdir()
+        (target / "kept").touch()
+    bundled("cuda")
+    bundled("cuda")
+    assert (tmp_path / "bundle").is_dir()
+    assert not (tmp_path / "bundle").is_symlink()
+    left = {path.name for path in tmp_path.iterdir()} - {".bundle.lock", "bundle"}
+    assert left == ({"elsewhere"} if kind == "link" else set())
+    assert kind != "link" or (target / "kept").exists()
+
+
 def test_two_stages_at_once_must_not_share_a_staging_folder(bundled, tmp_path):
     with (tmp_path / ".bundle.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        with pytest.raises(RefusedError, match=r"metax: another bundle stage is writing .*/bundle"):
+        with pytest.raises(RefusedError, match=r"metax: another run is writing .*/bundle, or a program"):
             bundled("metax")
     bundled("metax")
 

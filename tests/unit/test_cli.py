@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+from pathlib import Path
 
 import pytest
 
@@ -112,3 +113,33 @@ def test_options_must_win_over_variables(monkeypatch):
     assert main(["repack", "--backend", "dcu", "--label", "its"]) == 0
     assert main(["repack", "--backend", "dcu", "--label", ""]) == 0
     assert [request.version_label for request in seen] == ["mine.forged", "its", ""]
+
+
+def test_a_folder_in_a_files_place_must_be_a_refusal(tmp_path, capsys):
+    assert main(["audit", str(tmp_path)]) == 10
+    assert capsys.readouterr().err.startswith(f"bundle: error: {tmp_path}: Is a directory\nbundle: hint: look at ")
+
+
+def test_a_full_disk_must_be_a_refusal_that_names_no_bug(command, capsys):
+    def write(_):
+        with Path("/dev/full").open("w") as stream:
+            stream.write("x")
+
+    assert command(write) == 10
+    assert "No space left on device" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        pytest.param(["plan", "--vendor-torch", ""], id="vendor-torch"),
+        pytest.param(["plan", "--sdk-root", ""], id="sdk-root"),
+        pytest.param(["verify", "--wheel="], id="wheel"),
+        pytest.param(["verify", "--workers", "-1"], id="workers"),
+    ],
+)
+def test_a_value_that_means_nothing_must_be_refused_before_it_is_used(words, capsys):
+    with pytest.raises(SystemExit) as caught:
+        main([*words, "--backend", "cuda"])
+    assert caught.value.code == 2
+    assert "expected" in capsys.readouterr().err

@@ -39,6 +39,10 @@ EXAMPLES = {
     errors.LibraryCycleError: (errors.LibraryCycleError(["a", "b", "a"]), "no load order: a -> b -> a"),
     errors.ToolError: (errors.ToolError("patchelf exited with 1"), "patchelf exited with 1"),
     errors.MalformedError: (errors.MalformedError("x: not an ELF file"), "x: not an ELF file"),
+    errors.FileAccessError: (
+        errors.FileAccessError(OSError(28, "No space left on device", "dist/x.whl")),
+        "dist/x.whl: No space left on device",
+    ),
     errors.RefusedError: (errors.RefusedError("no", hint="why"), "no"),
     errors.VersionMismatchError: (
         errors.VersionMismatchError("dcu", vendor="2.9.0", stock="2.10.0"),

@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from bundle.errors import ToolError
+from bundle.errors import RefusedError, ToolError
+from bundle.locks import exclusive
 from bundle.proc import run
 
 REPOSITORY = Path(__file__).parents[2]
@@ -74,3 +75,43 @@ sys.exit(cli.main(["report"]))
     assert tool.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
     assert "run the same command again" in said
     assert not any(_alive(int(pid)) for pid in pids.read_text().split())
+
+
+HOLD = """
+import os, sys, time
+from pathlib import Path
+from bundle.locks import exclusive
+from bundle.proc import run
+with exclusive(Path(sys.argv[1]), backend="dcu", doing="working"):
+    run([sys.executable, "-c", "import time; print('up', flush=True); time.sleep(60)"], on_line=lambda _: print(
+        os.getpid(), flush=True))
+"""
+
+
+def test_what_a_killed_run_left_must_keep_the_next_one_out(tmp_path):
+    lock = tmp_path / "lock"
+    with subprocess.Popen(
+        [sys.executable, "-c", HOLD, lock], cwd=REPOSITORY, stdout=subprocess.PIPE, text=True
+    ) as tool:
+        assert tool.stdout is not None
+        tool.stdout.readline()
+        (child,) = Path(f"/proc/{tool.pid}/task/{tool.pid}/children").read_text().split()
+        with (
+            pytest.raises(RefusedError, match="dcu: another run is waiting"),
+            exclusive(lock, backend="dcu", doing="waiting"),
+        ):
+            pass
+        tool.kill()
+    try:
+        with (
+            pytest.raises(RefusedError, match="or a program that a killed run left"),
+            exclusive(lock, backend="dcu", doing="waiting"),
+        ):
+            pass
+    finally:
+        os.kill(int(child), signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while _alive(int(child)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    with exclusive(lock, backend="dcu", doing="waiting"):
+        pass

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 import stat
+from dataclasses import replace
 
 import pytest
 
-from bundle.backends import METAX
+from bundle.backends import METAX, PPU
 from bundle.errors import MalformedError, NothingBundledError, RefusedError, TamperedBundleError, UsageError
 from bundle.repack import labelled, repack_stage
 from tests.support.repacking import inputs_of
@@ -147,3 +149,23 @@ def test_a_thin_wheel_that_is_no_wheel_must_be_refused(tmp_path, ui):
     error = refusal(MalformedError, inputs_of(WheelSpec(backend=METAX), tmp_path, thin=thin), ui)
     assert str(error) == f"{thin}: not a wheel: File is not a zip file"
     assert error.exit_code == 8
+
+
+def test_the_wheel_of_another_backend_must_not_be_replaced(tmp_path, ui):
+    inputs = inputs_of(WheelSpec(backend=METAX), tmp_path / "metax", label="mine")
+    first = repack_stage(inputs, ui)
+    before = first.read_bytes()
+    other = replace(inputs_of(WheelSpec(backend=PPU), tmp_path / "ppu", label="mine"), dist=first.parent)
+    with pytest.raises(RefusedError, match=rf"ppu: {re.escape(str(first))} is there already, and belongs .* metax"):
+        repack_stage(other, ui)
+    assert first.read_bytes() == before
+    assert repack_stage(inputs, ui) == first
+
+
+def test_a_damaged_wheel_in_the_way_must_be_replaced(tmp_path, ui):
+    inputs = inputs_of(WheelSpec(backend=METAX), tmp_path)
+    made = repack_stage(inputs, ui)
+    before = made.read_bytes()
+    made.write_bytes(before[:1000])
+    repack_stage(inputs, ui)
+    assert made.read_bytes() == before
