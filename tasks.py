@@ -33,7 +33,11 @@ PLAIN = {key: text for key, text in STAGE.items() if key not in {"vendor-torch",
 
 def _run(command: str, *arguments: str, forged: bool = False, options: str = "", **values: str) -> None:
     flags = [f"--{name.replace('_', '-')}={value}" for name, value in values.items() if value]
-    code = main([command, *arguments, *(["--forged"] if forged else []), *flags, *shlex.split(options)])
+    try:
+        further = shlex.split(options)
+    except ValueError as err:
+        raise Exit(f"--options {options!r}: {err}", code=2) from err
+    code = main([command, *arguments, *(["--forged"] if forged else []), *flags, *further])
     if code:
         raise Exit(code=code)
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 from bundle import checks_bundle, checks_container, checks_elf
 from bundle.checks import PACKAGE, Check, Finding, Subject, is_plugin_library
 from bundle.elf import ElfInfo, read_elf
-from bundle.errors import MalformedError
+from bundle.errors import MalformedError, about
 from bundle.manifest import BUILD_FILE, BUNDLE_FILE, BuildRecord, Manifest
 from bundle.record import RECORD, Digest
 from bundle.sbom import sbom_path
@@ -164,7 +164,8 @@ def _parsed(texts: dict[str, str], name: str, parse: Callable[..., T]) -> tuple[
 def _copy(view: WheelView, name: str, target: Path | None) -> Digest:
     """Hash a member, and write it to a file where one is given."""
     digest, size = hashlib.sha256(), 0
-    with view.open(name) as source, (target or Path("/dev/null")).open("wb") as sink:
+    scratch = target or Path("/dev/null")
+    with about(scratch), view.open(name) as source, scratch.open("wb") as sink:
         while chunk := source.read(_CHUNK):
             digest.update(chunk)
             size += len(chunk)

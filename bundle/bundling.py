@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bundle.errors import NothingBundledError, RefusedError, TamperedBundleError
+from bundle.errors import NothingBundledError, RefusedError, TamperedBundleError, about
 from bundle.locks import exclusive
 from bundle.manifest import BUNDLE_FILE, BundledFile, Manifest, read_manifest
 from bundle.patch import Edit, apply_edit
@@ -131,7 +131,8 @@ def _replacing(out: Path) -> Iterator[Path]:
         _remove(leftover)
     staging.mkdir()
     try:
-        yield staging
+        with about(out):
+            yield staging
     except BaseException:
         shutil.rmtree(staging)
         raise

@@ -20,10 +20,11 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
@@ -159,6 +160,17 @@ class FileAccessError(BundleError):
     def __init__(self, cause: OSError) -> None:
         names = " -> ".join(str(name) for name in (cause.filename, cause.filename2) if name is not None)
         super().__init__(f"{names or 'a file'}: {cause.strerror or cause}")
+
+
+@contextmanager
+def about(path: Path) -> Iterator[None]:
+    """Give an OSError that names no file, such as that of a write to a full disk, the path that is worked on."""
+    try:
+        yield
+    except OSError as err:
+        if err.errno is not None and err.filename is None:
+            err.filename = str(path)
+        raise
 
 
 class VersionMismatchError(RefusedError):

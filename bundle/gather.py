@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from bundle.backends import CORE_LIBRARIES, CoreSource, Library, Role, When
 from bundle.elf import is_elf, read_elf, read_library
-from bundle.errors import InputNotFoundError, RefusedError
+from bundle.errors import InputNotFoundError, MalformedError, RefusedError
 from bundle.inputs import BUILDS_WITHOUT, STOCK_SERVES, VERSION_COPY, BundleInputs, Missing, Source, StockFacts
 from bundle.system import NEVER_BUNDLED, matches
 from bundle.vendor import check_base_version
@@ -66,7 +66,7 @@ def gather(
     Raises:
         VersionMismatchError: vendor and stock torch differ in their base version.
         RefusedError: a link that leads nowhere, or one library under several needed names.
-        MalformedError: a damaged ELF file.
+        MalformedError: a damaged ELF file, or a folder, pipe or device in a file's place.
     """
     check_base_version(backend, vendor, stock.version)
     core = core or backend.core
@@ -107,6 +107,8 @@ def _resolved(path: Path) -> Path:
 
 def _source(name: str, path: Path, role: Role, when: When = When.ALWAYS) -> Source:
     real = _resolved(path)
+    if not real.is_file():
+        raise MalformedError(f"{path} is no regular file; expected a library or data")
     if not is_elf(real):
         return Source(name=name, path=real, role=Role.DATA, size=real.stat().st_size)
     info, symbols = read_library(real)

@@ -213,7 +213,8 @@ def _requirements(backend: Backend, package: Path, version: str) -> Iterator[str
     if not backend.distribution_prefix:
         return
     metadata = [
-        HeaderParser().parsestr(path.read_text(encoding="utf-8"))
+        # Names may be in any encoding; the lines that matter are ASCII.
+        HeaderParser().parsestr(path.read_text(encoding="utf-8", errors="replace"))
         for path in sorted(package.parent.glob("torch-*.dist-info/METADATA"))
     ]
     # A leftover of an earlier installation may lie beside the right one.

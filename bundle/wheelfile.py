@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any, BinaryIO, cast
 
 from bundle.deflate import CHUNK, THREADS, ChunkedDeflate
-from bundle.errors import InputNotFoundError, MalformedError, RefusedError, ToolError
+from bundle.errors import InputNotFoundError, MalformedError, RefusedError, ToolError, about
 from bundle.record import RECORD, Digest, render
 
 if TYPE_CHECKING:
@@ -226,7 +226,7 @@ def _appearing(target: Path) -> Iterator[BinaryIO]:
     _clear_leftovers(target)
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:
-        with part.open("wb") as stream:
+        with about(target), part.open("wb") as stream:
             yield stream
         part.replace(target)
     except BaseException:

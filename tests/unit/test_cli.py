@@ -12,7 +12,7 @@ import pytest
 from bundle import cli
 from bundle.backends import BACKENDS, DCU
 from bundle.cli import main
-from bundle.errors import RefusedError
+from bundle.errors import RefusedError, about
 from tests.support.wheels import WheelSpec
 
 
@@ -122,11 +122,11 @@ def test_a_folder_in_a_files_place_must_be_a_refusal(tmp_path, capsys):
 
 def test_a_full_disk_must_be_a_refusal_that_names_no_bug(command, capsys):
     def write(_):
-        with Path("/dev/full").open("w") as stream:
+        with about(Path("dist/x.whl")), Path("/dev/full").open("w") as stream:
             stream.write("x")
 
     assert command(write) == 10
-    assert "No space left on device" in capsys.readouterr().err
+    assert capsys.readouterr().err.startswith("bundle: error: dist/x.whl: No space left on device\nbundle: hint: ")
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
 from bundle.errors import (
@@ -115,6 +118,15 @@ def test_a_link_that_leads_nowhere_must_be_refused_by_name(tmp_path, target):
     tree = make_vendor("dcu", tmp_path)
     (tree.torch.parent / "torch.libs" / "libloop.so").symlink_to(target)
     with pytest.raises(RefusedError, match=r"torch\.libs/libloop\.so is a link that leads nowhere"):
+        plan_of(tree)
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, os.mkfifo], ids=["folder", "pipe"])
+def test_what_is_no_regular_file_must_be_refused_and_not_opened(tmp_path, make):
+    tree = make_vendor("metax", tmp_path)
+    (tree.lib / "libshm.so").unlink()
+    make(tree.lib / "libshm.so")
+    with pytest.raises(MalformedError, match=r"libshm\.so is no regular file"):
         plan_of(tree)
 
 

@@ -53,6 +53,13 @@ def test_requirements_must_come_from_the_matching_distribution(tmp_path):
     assert len(found) == 2
 
 
+def test_metadata_in_another_encoding_must_still_tell_its_requirements(tmp_path):
+    tree = make_vendor("cuda", tmp_path)
+    (metadata,) = tree.torch.parent.glob("torch-*.dist-info/METADATA")
+    metadata.write_bytes(b"Author: J\xf6rg\n" + metadata.read_bytes())
+    assert len(find_vendor_torch(CUDA, {}, explicit=tree.torch).requirements) == 2
+
+
 def test_two_foreign_distributions_must_be_refused(tmp_path):
     tree = make_vendor("cuda", tmp_path)
     (tree.torch / "version.py").write_text(version_text("2.10.0+cu999", {}))
