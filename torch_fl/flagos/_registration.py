@@ -10,6 +10,7 @@ from torch.utils import generate_methods_for_privateuse1_backend
 
 from torch_fl._C import _install
 from torch_fl.flagos._claim import DEVICE_TYPE
+from torch_fl.flagos._exit import end_autograd_at_exit
 
 
 def _register() -> int:
@@ -28,4 +29,5 @@ def _register() -> int:
     if getattr(torch, DEVICE_TYPE, None) is not module:
         _register_device_module(DEVICE_TYPE, module)
         generate_methods_for_privateuse1_backend(for_storage=True)
+        end_autograd_at_exit()
     return boxed

@@ -1,5 +1,6 @@
 #include <ATen/Context.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/utils/device_lazy_init.h>
 #include <torch/csrc/utils/pybind.h>
 
@@ -40,6 +41,9 @@ std::pair<int64_t, int64_t> default_stream(int64_t index) {
 
 void empty_cache() { vendor_caching_allocator().emptyCache(); }
 
+/// Ends the autograd engine's device threads; a backward pass over device tensors cannot run afterwards.
+void stop_autograd() { torch::autograd::Engine::get_default_engine().stop(); }
+
 int count() { return device_count(); }
 
 int current() { return current_device(); }
@@ -68,6 +72,7 @@ void bind_devices(pybind11::module_& module) {
   module.def("_default_generator", torch::wrap_pybind_function(&default_generator));
   module.def("_default_stream", torch::wrap_pybind_function(&default_stream));
   module.def("_empty_cache", torch::wrap_pybind_function_no_gil(&empty_cache));
+  module.def("_stop_autograd", torch::wrap_pybind_function_no_gil(&stop_autograd));
   module.def("_build_options", &build_options);
 }
 
