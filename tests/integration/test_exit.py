@@ -42,3 +42,20 @@ def test_uncaught_exception_must_give_status_1_and_its_own_traceback(python):
     done = python(START + "x = torch.ones(2, 3, device='flagos')\ntorch.mm(x, x)")
     assert done.returncode == 1
     assert done.stderr.splitlines()[-1].startswith("RuntimeError")
+
+
+def test_autograd_threads_must_end_before_the_interpreter(run_ok):
+    program = """
+import atexit, os
+def threads():
+    names = (open(f"/proc/self/task/{task}/comm").read() for task in os.listdir("/proc/self/task"))
+    return sum(name.startswith("pt_autograd") for name in names)
+atexit.register(lambda: print(threads()))  # registered first, so it runs last
+import torch_fl, torch
+x = torch.ones(2, device="flagos", requires_grad=True)
+(x * x).sum().backward()
+print(threads())
+"""
+    before, after = map(int, run_ok(program).split())
+    assert before >= 1
+    assert after == 0
