@@ -44,6 +44,14 @@ import torch
 torch.cuda._lazy_init = lambda: None
 """
 
+# PyTorch's autograd threads can abort a process while its interpreter shuts down ("terminate called without an active
+# exception"), on any device. The plugin prevents that, tests/integration proves it; these processes run without it.
+LEAVE = """
+import sys
+sys.stdout.flush()
+os._exit(0)
+"""
+
 
 def driver_path(vendor, extra=()):
     folders = [*vendor.driver_dirs, *(Path(value) for _, value in vendor.environment), *extra]
@@ -66,7 +74,7 @@ def run(stock, vendor, code, *, backend, lib=None, path=None, **more):
 
 def says(stock, vendor, code, **options):
     """Run Python text that must succeed after the preload, and return what it prints."""
-    done = run(stock, vendor, PRELOAD + code, **options)
+    done = run(stock, vendor, PRELOAD + code + LEAVE, **options)
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()
 
