@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
+import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,30 @@ if TYPE_CHECKING:
 
 TAIL_LINES = 60
 GRACE_SECONDS = 10
+
+
+class _HeldSignals:
+    """SIGINT and SIGTERM wait from the making of this object until `release`, which delivers what came meanwhile.
+
+    A program that has been started, but is not known yet, could not be stopped. Signals are not blocked, since the
+    program would inherit that; it does not inherit handlers.
+    """
+
+    def __init__(self) -> None:
+        self._came: list[int] = []
+        self._before: dict[int, object] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                if signal.getsignal(number) not in (signal.SIG_IGN, None):
+                    self._before[number] = signal.signal(number, lambda came, _: self._came.append(came))
+
+    def release(self) -> None:
+        """Put the handlers back and raise the signals that came."""
+        while self._before:
+            number, handler = self._before.popitem()
+            signal.signal(number, handler)  # type: ignore[arg-type]  # what signal.signal itself returned
+        while self._came:
+            signal.raise_signal(self._came.pop())
 
 
 def _explain(argv: Sequence[str], returncode: int, output: str) -> str:
@@ -77,8 +102,15 @@ def run(
     if ui is not None:
         ui.command(words)
     lines = []
-    with _start(words, env=env, cwd=cwd) as child:
+    held = _HeldSignals()
+    try:
+        child = _start(words, env=env, cwd=cwd)
+    except ToolError:
+        held.release()
+        raise
+    with child:
         try:
+            held.release()
             for line in child.stdout or ():
                 lines.append(line)
                 if on_line is not None:

@@ -22,7 +22,7 @@ SYSTEM_FOLDERS = (Path("/lib"), Path("/lib64"), Path("/usr/lib"), Path("/usr/lib
 MAX_RESTARTS = 16
 _PROBE = """
 import json, torch_fl, torch
-from torch_fl._maps import mapped_libraries
+from torch_fl_boot.maps import mapped_libraries
 print(json.dumps({
     "devices": torch.flagos.device_count(),
     "torch": torch.__version__,

@@ -12,24 +12,24 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_fl._errors import FlagosImportError, PluginImportError, TorchImportError
-from torch_fl._info import BundleInfo, describe, version_of
-from torch_fl._manifest import VENDOR_CORE, read_build_record, read_manifest
-from torch_fl._maps import mapped_libraries
-from torch_fl._once import once
-from torch_fl._origin import check_origins
-from torch_fl._plan import choose_strategy, plan_preload
-from torch_fl._preflight import ProcessState, check_files, check_process, check_stock, check_target
-from torch_fl._preload import Preloaded, already_loaded, preload
-from torch_fl._stock import locate_stock
-from torch_fl._version import restore_version_fields
+from torch_fl_boot.errors import FlagosImportError, PluginImportError, TorchImportError
+from torch_fl_boot.info import BundleInfo, describe, version_of
+from torch_fl_boot.manifest import VENDOR_CORE, read_build_record, read_manifest
+from torch_fl_boot.maps import mapped_libraries
+from torch_fl_boot.once import once
+from torch_fl_boot.origin import check_origins
+from torch_fl_boot.plan import choose_strategy, plan_preload
+from torch_fl_boot.preflight import ProcessState, check_files, check_process, check_stock, check_target
+from torch_fl_boot.preload import Preloaded, already_loaded, preload
+from torch_fl_boot.stock import locate_stock
+from torch_fl_boot.version import restore_version_fields
 
 if TYPE_CHECKING:
     from collections.abc import MutableMapping
     from types import ModuleType
 
-    from torch_fl._manifest import Manifest
-    from torch_fl._stock import StockTorch
+    from torch_fl_boot.manifest import Manifest
+    from torch_fl_boot.stock import StockTorch
 
 # Not resolved: where an installer links files from a cache, $ORIGIN must stay the directory in site-packages.
 _PACKAGE = Path(__file__).absolute().parent

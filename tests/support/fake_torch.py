@@ -1,7 +1,6 @@
 """A site-packages folder with a torch and a torch_fl made of tiny shared objects, to run the real runtime in.
 
 The loader, the mapping of files and the refusals are the real ones; only the code inside the libraries is missing.
-Importing this module also lets tests import `torch_fl._x` without starting the plugin.
 """
 
 from __future__ import annotations
@@ -17,21 +16,15 @@ import tempfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from tests.support.tiny_elf import ElfSpec
 
-SOURCE = Path(__file__).parents[2] / "torch_fl"
+SOURCE = Path(__file__).parents[2]
+PACKAGES = ("torch_fl", "torch_fl_boot")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MACHINE = platform.machine()
 TORCH = "2.10.0"
-
-if "torch_fl" not in sys.modules:
-    # The package without its __init__, which is the start of the plugin itself.
-    _package = ModuleType("torch_fl")
-    _package.__path__ = [str(SOURCE)]
-    sys.modules["torch_fl"] = _package
 
 # Programs for `FakeSite.run`: say how the import ended; then what torch is like in the same process.
 TRY = """
@@ -87,13 +80,15 @@ def _runtime() -> dict[str, bytes]:
     """The runtime's sources and their bytecode, made once: the interpreters of the tests would compile it each time."""
     files = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for source in SOURCE.glob("*.py"):
+        for source in (path for package in PACKAGES for path in (SOURCE / package).glob("*.py")):
+            folder = source.parent.name
             mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
             compiled = py_compile.compile(
                 str(source), f"{scratch}/{source.name}c", doraise=True, invalidation_mode=mode
             )
-            files[source.name] = source.read_bytes()
-            files[f"__pycache__/{source.stem}.{sys.implementation.cache_tag}.pyc"] = Path(str(compiled)).read_bytes()
+            files[f"{folder}/{source.name}"] = source.read_bytes()
+            bytecode = f"{folder}/__pycache__/{source.stem}.{sys.implementation.cache_tag}.pyc"
+            files[bytecode] = Path(str(compiled)).read_bytes()
     return files
 
 
@@ -132,9 +127,10 @@ class FakeSite:
         """The runtime's own sources beside a stand-in for the compiled device module, and `_build.json`."""
         package = self.root / "torch_fl"
         (package / "flagos").mkdir(parents=True)
-        (package / "__pycache__").mkdir()
         for name, data in _runtime().items():
-            (package / name).write_bytes(data)
+            path = self.root / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(data)
         (package / "flagos/__init__.py").write_text(_FLAGOS_INIT)
         record = {
             "schema": 1, "backend": backend, "accelerator": backend, "version": "0.1.0", "torch": TORCH,

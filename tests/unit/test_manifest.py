@@ -149,4 +149,4 @@ def test_a_manifest_that_is_not_text_must_be_refused_by_name(tmp_path):
 
 def test_the_runtimes_reader_must_be_the_build_tools():
     folder = Path(bundle.__file__).parent
-    assert (folder / "typed.py").read_bytes() == (folder.parent / "torch_fl/_typed.py").read_bytes()
+    assert (folder / "typed.py").read_bytes() == (folder.parent / "torch_fl_boot/typed.py").read_bytes()

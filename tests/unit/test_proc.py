@@ -82,6 +82,35 @@ sys.exit(cli.main(["report"]))
     assert not any(map(_alive, left))
 
 
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGINT, id="SIGINT"), pytest.param(signal.SIGTERM, id="SIGTERM")]
+)
+def test_signal_while_a_program_is_being_started_must_stop_that_program(tmp_path, number):
+    pid = tmp_path / "pid"
+    # The signal comes after the fork, before the caller knows of the child: the hook runs at exactly that point.
+    program = f"""
+import os, pathlib, signal, subprocess, sys
+from bundle.proc import run
+def ended(number, frame):
+    raise SystemExit(7)
+signal.signal({int(number)}, ended)
+fork_exec = subprocess._fork_exec if hasattr(subprocess, "_fork_exec") else subprocess._posixsubprocess.fork_exec
+def started(*args):
+    child = fork_exec(*args)
+    pathlib.Path({str(pid)!r}).write_text(str(child))
+    os.kill(os.getpid(), {int(number)})
+    return child
+if hasattr(subprocess, "_fork_exec"):
+    subprocess._fork_exec = started
+else:
+    subprocess._posixsubprocess = type("Stub", (), {{"fork_exec": staticmethod(started)}})
+run(["sleep", "600"])
+"""
+    done = subprocess.run([sys.executable, "-c", program], cwd=REPOSITORY, capture_output=True, text=True, check=False)
+    assert done.returncode == 7, done.stderr
+    assert not _alive(int(pid.read_text()))
+
+
 HOLD = """
 import os, sys, time
 from pathlib import Path

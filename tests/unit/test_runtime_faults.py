@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from tests.support.fake_torch import CORE, DEVICE, MACHINE, PYTHON, THEN_TORCH, TRY, FakeSite, complete_site
-from torch_fl._manifest import Manifest
+from torch_fl_boot.manifest import Manifest
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,16 +14,16 @@ from bundle import manifest as written
 from bundle.elf import read_elf
 from tests.support.fake_torch import CORE, DEVICE, MACHINE, complete_site
 from tests.support.tiny_elf import ElfSpec
-from torch_fl import _manifest as read
-from torch_fl._elf import MACHINES, NotElfError, index_library, read_dynamic
-from torch_fl._errors import FlagosImportError, MixedCoreError
-from torch_fl._manifest import read_build_record, read_manifest
-from torch_fl._maps import copies_of, mapped_libraries
-from torch_fl._origin import check_origins
-from torch_fl._plan import plan_preload
-from torch_fl._preflight import check_target
-from torch_fl._stock import StockTorch, base_version
-from torch_fl._version import fields_to_restore
+from torch_fl_boot import manifest as read
+from torch_fl_boot.elf import MACHINES, NotElfError, index_library, read_dynamic
+from torch_fl_boot.errors import FlagosImportError, MixedCoreError
+from torch_fl_boot.manifest import read_build_record, read_manifest
+from torch_fl_boot.maps import copies_of, mapped_libraries
+from torch_fl_boot.origin import check_origins
+from torch_fl_boot.plan import plan_preload
+from torch_fl_boot.preflight import check_target
+from torch_fl_boot.stock import StockTorch, base_version
+from torch_fl_boot.version import fields_to_restore
 
 MAPS = """\
 55d0c0000000-55d0c0001000 r--p 00000000 fe:00 1234                       /usr/bin/python3.12

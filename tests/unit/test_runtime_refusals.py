@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from tests.support.fake_torch import CORE, DEVICE, THEN_TORCH, TRY, complete_site
-from torch_fl import _maps
-from torch_fl._errors import IncompatibleError
+from torch_fl_boot import maps
+from torch_fl_boot.errors import IncompatibleError
 
 INDEX = "https://download.pytorch.org/whl/cpu"
 RELOAD = "the loader's words name the file; reinstall torch_fl if it is one of the bundle's"
@@ -191,6 +191,6 @@ def test_no_place_for_the_index_file_must_not_pass_for_a_missing_driver(tmp_path
 
 
 def test_a_process_without_proc_must_be_told_what_to_mount(monkeypatch, tmp_path):
-    monkeypatch.setattr(_maps, "_MAPS", tmp_path / "maps")
+    monkeypatch.setattr(maps, "_MAPS", tmp_path / "maps")
     with pytest.raises(IncompatibleError, match=r"needs .*/maps to tell which .*: No such file.*\nhint: mount /proc"):
-        _maps.mapped_libraries()
+        maps.mapped_libraries()

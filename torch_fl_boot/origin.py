@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from torch_fl._errors import MixedCoreError
-from torch_fl._maps import copies_of
-from torch_fl._plan import GLOBAL_DEPS
+from torch_fl_boot.errors import MixedCoreError
+from torch_fl_boot.maps import copies_of
+from torch_fl_boot.plan import GLOBAL_DEPS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -9,7 +9,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, TypeVar
 
-from torch_fl._errors import LeftoverError
+from torch_fl_boot.errors import LeftoverError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

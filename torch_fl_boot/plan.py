@@ -6,16 +6,16 @@ import fnmatch
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from torch_fl._elf import NotElfError, read_dynamic
-from torch_fl._errors import StrategyError
-from torch_fl._manifest import DRIVER, VENDOR_CORE
+from torch_fl_boot.elf import NotElfError, read_dynamic
+from torch_fl_boot.errors import StrategyError
+from torch_fl_boot.manifest import DRIVER, VENDOR_CORE
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-    from torch_fl._manifest import BundledFile, Manifest
-    from torch_fl._stock import StockTorch
+    from torch_fl_boot.manifest import BundledFile, Manifest
+    from torch_fl_boot.stock import StockTorch
 
 CORE_VARIABLE = "FLAGOS_CORE"
 PRELOAD = "preload"

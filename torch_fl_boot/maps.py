@@ -6,7 +6,7 @@ import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from torch_fl._errors import IncompatibleError
+from torch_fl_boot.errors import IncompatibleError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping

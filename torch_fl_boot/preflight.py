@@ -7,20 +7,20 @@ import sys
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from torch_fl._elf import MACHINES, NotElfError, read_dynamic
-from torch_fl._errors import DamagedBundleError, ImportOrderError, IncompatibleError, TorchMismatchError
-from torch_fl._manifest import VENDOR_CORE
-from torch_fl._maps import copies_of, is_mapped
-from torch_fl._plan import CORE_NAMES, GLOBAL_DEPS
-from torch_fl._stock import base_version
+from torch_fl_boot.elf import MACHINES, NotElfError, read_dynamic
+from torch_fl_boot.errors import DamagedBundleError, ImportOrderError, IncompatibleError, TorchMismatchError
+from torch_fl_boot.manifest import VENDOR_CORE
+from torch_fl_boot.maps import copies_of, is_mapped
+from torch_fl_boot.plan import CORE_NAMES, GLOBAL_DEPS
+from torch_fl_boot.stock import base_version
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from torch_fl._manifest import BuildRecord, BundledFile, Manifest
-    from torch_fl._plan import PreloadPlan
-    from torch_fl._stock import StockTorch
+    from torch_fl_boot.manifest import BuildRecord, BundledFile, Manifest
+    from torch_fl_boot.plan import PreloadPlan
+    from torch_fl_boot.stock import StockTorch
 
 _DATA_ROLE = "data"
 

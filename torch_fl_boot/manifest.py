@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from torch_fl._errors import DamagedBundleError, MalformedRecordError, MissingIdentityError
-from torch_fl._typed import ShapeError, load_json, read_record
+from torch_fl_boot.errors import DamagedBundleError, MalformedRecordError, MissingIdentityError
+from torch_fl_boot.typed import ShapeError, load_json, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

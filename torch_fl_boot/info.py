@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from torch_fl._manifest import BuildRecord, Manifest
-    from torch_fl._preload import Preloaded, Skipped
+    from torch_fl_boot.manifest import BuildRecord, Manifest
+    from torch_fl_boot.preload import Preloaded, Skipped
 
 NO_STRATEGY = "none"
 STOCK_CORE = "stock"

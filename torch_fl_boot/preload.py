@@ -20,14 +20,14 @@ from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from torch_fl._elf import MACHINES, index_library
-from torch_fl._errors import DriverMissingError, FlagosImportError, IndexFileError, LeftoverError, PreloadError
-from torch_fl._maps import is_mapped, mapped_libraries
+from torch_fl_boot.elf import MACHINES, index_library
+from torch_fl_boot.errors import DriverMissingError, FlagosImportError, IndexFileError, LeftoverError, PreloadError
+from torch_fl_boot.maps import is_mapped, mapped_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from torch_fl._plan import PreloadPlan, Step
+    from torch_fl_boot.plan import PreloadPlan, Step
 
 # A path that cannot exist. Needed after the library in question, it makes the probe fail before anything is loaded.
 _NOWHERE = "/dev/null/torch_fl"

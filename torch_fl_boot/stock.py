@@ -7,7 +7,7 @@ import importlib.util
 from dataclasses import dataclass
 from pathlib import Path
 
-from torch_fl._errors import TorchMissingError
+from torch_fl_boot.errors import TorchMissingError
 
 
 @dataclass(frozen=True, kw_only=True)
