@@ -178,12 +178,14 @@ def repack(request: Request, ui: Reporter) -> Path:
     """Run the repack stage and return the wheel; one of the same version and Python is replaced.
 
     Raises:
-        NothingBundledError: the compile stage was skipped.
+        NothingBundledError: the compile stage was skipped, or its folder holds more than the one wheel it leaves.
     """
     name, workspace = request.backend.name, request.workspace
     thin = sorted(workspace.compiled.glob("*.whl"))
-    if not thin:
-        raise NothingBundledError(f"{name}: no thin wheel in {workspace.compiled}", stage="compile", backend=name)
+    if len(thin) != 1:
+        found = f"{len(thin)} ({', '.join(wheel.name for wheel in thin)})" if thin else "no"
+        what = f"{name}: {found} thin wheel{'s' if thin else ''} in {workspace.compiled}, expected one"
+        raise NothingBundledError(what, stage="compile", backend=name)
     inputs = RepackInputs(
         thin_wheel=thin[0],
         bundle_dir=workspace.bundle,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from bundle.backends import METAX
+from bundle.backends import BACKENDS, METAX
 from bundle.compile import build_python
 from bundle.interpreters import package_folder
 from bundle.pipeline import Request
@@ -104,3 +104,15 @@ def forged(stock_torch: StockEnvironment) -> Callable[..., ForgedVendor]:
 def forge_again(stock_torch: StockEnvironment) -> Callable[[str, Path], ForgedVendor]:
     """Return a function that forges a vendor into a given folder, whatever was forged before."""
     return lambda backend, out: forge_by_command(stock_torch.package, backend, out)
+
+
+@pytest.fixture(params=BACKENDS)
+def backend(request: pytest.FixtureRequest) -> str:
+    """Return the name of each backend in turn."""
+    return str(request.param)
+
+
+@pytest.fixture
+def vendor(forged: Callable[..., ForgedVendor], backend: str) -> ForgedVendor:
+    """Return the forged vendor of each backend in turn."""
+    return forged(backend)

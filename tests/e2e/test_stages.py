@@ -44,6 +44,16 @@ def test_repack_without_a_compile_must_name_the_missing_stage(repository):
     assert "hint: run `inv compile --backend metax` first" in result.err
 
 
+def test_repack_of_two_thin_wheels_must_name_both_and_choose_none(repository):
+    made = repository(COMPILED)
+    [wheel] = (made.root / "build" / COMPILED).glob("*.whl")
+    other = wheel.with_name(wheel.name.replace("torch_fl-", "torch_fl-9"))
+    other.write_bytes(wheel.read_bytes())
+    result = made.run("repack", "--backend", "metax", "--forged")
+    assert result.code == 3
+    assert f"metax: 2 ({wheel.name}, {other.name}) thin wheels in" in result.err
+
+
 def test_repack_right_after_compile_must_not_give_a_wheel(repository):
     made = repository(COMPILED)
     result = made.run("repack", "--backend", "metax", "--forged")
@@ -151,7 +161,7 @@ def test_terminated_bundle_must_say_so_and_stop(repository):
     tool = made.start("bundle", "--backend", "metax", "--forged")
     time.sleep(2)
     tool.send_signal(signal.SIGTERM)
-    assert tool.wait(timeout=30) == 143
+    assert tool.wait(timeout=120) == 143
     assert not folder_of(made).exists()
 
 

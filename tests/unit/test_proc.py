@@ -71,11 +71,11 @@ sys.exit(cli.main(["report"]))
         assert tool.poll() is None, tool.communicate()[1]
         time.sleep(0.01)
     os.kill(tool.pid, number)
-    _, said = tool.communicate(timeout=30)
+    _, said = tool.communicate(timeout=120)
     assert tool.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
     assert "run the same command again" in said
     # The kernel ends a killed process when it next gets to it, which on a busy machine is a moment later.
-    deadline = time.monotonic() + 5
+    deadline = time.monotonic() + 60
     left = [int(pid) for pid in pids.read_text().split()]
     while any(map(_alive, left)) and time.monotonic() < deadline:
         time.sleep(0.01)
@@ -144,7 +144,7 @@ def test_what_a_killed_run_left_must_keep_the_next_one_out(tmp_path):
             pass
     finally:
         os.kill(int(child), signal.SIGKILL)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while _alive(int(child)) and time.monotonic() < deadline:
         time.sleep(0.01)
     with exclusive(lock, backend="dcu", doing="waiting"):
