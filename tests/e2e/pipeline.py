@@ -14,7 +14,17 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
 REPOSITORY = Path(__file__).parents[2]
-SOURCES = ("bundle", "cmake", "tests", "torch_fl", "CMakeLists.txt", "LICENSE", "README.md", "pyproject.toml")
+SOURCES = (
+    "bundle",
+    "cmake",
+    "tests",
+    "torch_fl",
+    "torch_fl_boot",
+    "CMakeLists.txt",
+    "LICENSE",
+    "README.md",
+    "pyproject.toml",
+)
 
 
 @dataclass(frozen=True)
