@@ -50,6 +50,8 @@ def _start(environ: MutableMapping[str, str]) -> tuple[BundleInfo, str]:
         preloaded = _run_on_bundle(manifest, stock, environ)
     try:
         device_module = import_module("torch_fl.flagos")
+    except FlagosImportError:
+        raise
     except ImportError as err:
         raise PluginImportError(build.backend, str(err)) from err
     device_module._register()  # noqa: SLF001 - its door for this module alone

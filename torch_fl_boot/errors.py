@@ -6,6 +6,7 @@ who went wrong and how, what was found and expected, where; then a line `hint:` 
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 STOCK_INDEX = "https://download.pytorch.org/whl/cpu"
+# How the loader speaks of a symbol, or a symbol version, that it does not find.
+SYMBOL_WORDS = ("undefined symbol", "version `")
 
 
 class FlagosImportError(ImportError):
@@ -78,6 +81,17 @@ class TorchMismatchError(IncompatibleError):
         )
 
 
+class ForeignCoreError(FlagosImportError):
+    """LD_PRELOAD brought a torch library into the process before Python started."""
+
+    def __init__(self, evidence: str, entry: str) -> None:
+        super().__init__(
+            f"torch_fl cannot load its bundle beside another torch core: {evidence}, brought by LD_PRELOAD={entry}; "
+            "expected none",
+            hint="remove this entry from LD_PRELOAD (or /etc/ld.so.preload), then start a new process",
+        )
+
+
 class ImportOrderError(FlagosImportError):
     """Another torch core is in this process already; a second one would abort it."""
 
@@ -99,6 +113,17 @@ class DamagedBundleError(FlagosImportError):
         )
 
 
+class UnreadableBundleError(FlagosImportError):
+    """Bundled files that this user may not read, or that the file system fails to give."""
+
+    def __init__(self, directory: Path, problems: Iterable[str]) -> None:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(
+            f"the bundle in {directory} cannot be read by user {os.getuid()}:\n{lines}",
+            hint="give this user the right to read the files and to enter the directories above them",
+        )
+
+
 class DriverMissingError(FlagosImportError):
     """Libraries of the vendor's driver stack that this machine lacks; the loader's own words are kept."""
 
@@ -116,15 +141,28 @@ class DriverMissingError(FlagosImportError):
 
 
 class PreloadError(FlagosImportError):
-    """The loader refused the bundle; its own words are kept."""
+    """The loader refused the bundle; its own words are kept, and `lacks` lists all symbols that it would miss."""
 
-    def __init__(self, backend: str, words: str, *, sdk_version: str) -> None:
-        if "undefined symbol" in words or "version `" in words:
+    def __init__(self, backend: str, words: str, *, sdk_version: str, lacks: Iterable[str] = ()) -> None:
+        if any(sign in words for sign in SYMBOL_WORDS):
             built = f" (the bundle was built with SDK {sdk_version})" if sdk_version else ""
             hint = f"the driver stack or a library on LD_LIBRARY_PATH is older than the bundle needs{built}; update it"
         else:
             hint = "the loader's words name the file; reinstall torch_fl if it is one of the bundle's"
-        super().__init__(f"{backend}: the bundle could not be loaded: {words}", hint=hint)
+        lines = "".join(f"\n  {line}" for line in lacks)
+        told = f"\nno library in this process provides:{lines}" if lines else ""
+        super().__init__(f"{backend}: the bundle could not be loaded: {words}{told}", hint=hint)
+
+
+class NoExecMountError(FlagosImportError):
+    """The bundle lies where the system refuses to map code; the loader's own words are kept."""
+
+    def __init__(self, backend: str, words: str, directory: Path) -> None:
+        super().__init__(
+            f"{backend}: the bundle could not be loaded: {words}\n{directory} lies on a file system mounted noexec, "
+            "expected one that allows to map code",
+            hint=f"install the environment on a file system without noexec, or remount the one that holds {directory}",
+        )
 
 
 class IndexFileError(FlagosImportError):
@@ -164,6 +202,20 @@ class PluginImportError(FlagosImportError):
         super().__init__(
             f"{backend}: the plugin's own libraries could not be loaded: {words}",
             hint="reinstall torch_fl: pip install --force-reinstall --no-deps <the wheel>",
+        )
+
+
+class DeviceTypeTakenError(FlagosImportError):
+    """Another plugin has given PyTorch's one PrivateUse1 device type its name."""
+
+    def __init__(self, taken_as: str, *, wanted: str, plugins: Iterable[str] = ()) -> None:
+        names = ", ".join(plugins)
+        installed = f"; installed plugins beside torch_fl: {names}" if names else ""
+        super().__init__(
+            f"torch_fl cannot register the device '{wanted}': another plugin has already claimed PyTorch's one "
+            f"PrivateUse1 device type as '{taken_as}'{installed}",
+            hint="use one of the two per process; if the other one loads by itself, set "
+            "TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts",
         )
 
 

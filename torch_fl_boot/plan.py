@@ -44,7 +44,8 @@ class Step:
 class PreloadPlan:
     """The libraries to open, dependencies first: `borrowed` from stock torch, then the bundle's `steps`.
 
-    `origins` says for each library name the one path it may come from; `library_path` is LD_LIBRARY_PATH, for messages.
+    `origins` says for each library name the one path it may come from; `library_path` and `ld_preload` are the entries
+    of LD_LIBRARY_PATH and LD_PRELOAD, for messages.
     """
 
     backend: str
@@ -56,6 +57,7 @@ class PreloadPlan:
     requirements: tuple[str, ...]
     sdk_version: str
     library_path: tuple[str, ...] = ()
+    ld_preload: tuple[str, ...] = ()
 
     def is_driver(self, soname: str) -> bool:
         """Whether a library of this name belongs to the target machine."""
@@ -93,6 +95,7 @@ def plan_preload(manifest: Manifest, bundle: Path, stock: StockTorch, environ: M
         requirements=manifest.requirements,
         sdk_version=manifest.sdk_version,
         library_path=tuple(filter(None, environ.get("LD_LIBRARY_PATH", "").split(":"))),
+        ld_preload=tuple(environ.get("LD_PRELOAD", "").replace(":", " ").split()),
     )
 
 

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import platform
 import sys
+from dataclasses import dataclass
 from enum import Enum
+from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.elf import MACHINES, NotElfError, read_dynamic
-from torch_fl_boot.errors import DamagedBundleError, ImportOrderError, IncompatibleError, TorchMismatchError
+from torch_fl_boot.errors import (
+    DamagedBundleError,
+    ForeignCoreError,
+    ImportOrderError,
+    IncompatibleError,
+    TorchMismatchError,
+    UnreadableBundleError,
+)
 from torch_fl_boot.manifest import VENDOR_CORE
 from torch_fl_boot.maps import copies_of, is_mapped
 from torch_fl_boot.plan import CORE_NAMES, GLOBAL_DEPS
@@ -77,7 +87,8 @@ def check_process(
     Both are looked at, since a program that embeds Python can bring a libtorch without any `import torch`.
 
     Raises:
-        ImportOrderError: a torch core that is not the bundle's is in the process.
+        ForeignCoreError: LD_PRELOAD brought a torch core.
+        ImportOrderError: a torch core that is not the bundle's is in the process otherwise.
     """
     copies = copies_of(plan.origins, mapped)
     # Every torch opens its own stub of this name by path; it holds no code.
@@ -85,6 +96,9 @@ def check_process(
     for name, paths in copies.items():
         foreign = [path for path in paths if path != str(plan.origins[name].resolve())]
         if foreign:
+            entry = _preload_entry(plan, foreign[0])
+            if entry and not torch_imported:
+                raise ForeignCoreError(_evidence(foreign[0], torch_imported=False), entry)
             raise ImportOrderError(_evidence(foreign[0], torch_imported=torch_imported))
     if all(is_mapped(step.path, mapped) for step in plan.steps if not step.optional):
         return ProcessState.ON_BUNDLE
@@ -92,6 +106,13 @@ def check_process(
     if torch_imported or stock_core:
         raise ImportOrderError(_evidence(*stock_core[:1], torch_imported=torch_imported))
     return ProcessState.FRESH
+
+
+def _preload_entry(plan: PreloadPlan, path: str) -> str:
+    """Return the entry of LD_PRELOAD that is this mapped file, or ""."""
+    name = PurePath(path).name
+    found = (entry for entry in plan.ld_preload if entry == name or os.path.realpath(entry) == path)
+    return next(found, "")
 
 
 def _evidence(path: str = "", *, torch_imported: bool) -> str:
@@ -105,23 +126,35 @@ def check_files(manifest: Manifest, bundle: Path) -> None:
 
     Raises:
         DamagedBundleError: listing every difference.
+        UnreadableBundleError: the same, where the system refuses to read some of the files.
     """
-    problems = [problem for file in manifest.files for problem in _problems(file, bundle / file.name, manifest.machine)]
+    problems = [item for file in manifest.files for item in file_problems(file, bundle / file.name, manifest.machine)]
+    if any(problem.unreadable for problem in problems):
+        raise UnreadableBundleError(bundle, [problem.text for problem in problems])
     if problems:
-        raise DamagedBundleError(bundle, problems)
+        raise DamagedBundleError(bundle, [problem.text for problem in problems])
 
 
-def _problems(file: BundledFile, path: Path, machine: str) -> Iterator[str]:
+@dataclass(frozen=True, kw_only=True)
+class FileProblem:
+    """A difference between a bundled file and the manifest, or (`unreadable`) the system's refusal to show it."""
+
+    text: str
+    unreadable: bool = False
+
+
+def file_problems(file: BundledFile, path: Path, machine: str) -> Iterator[FileProblem]:
+    """Yield what is wrong with one bundled file by a look at its size and its ELF headers."""
     try:
         size = path.stat().st_size
         if size != file.size:
-            yield f"{file.name}: {size} bytes, expected {file.size}"
+            yield FileProblem(text=f"{file.name}: {size} bytes, expected {file.size}")
         elif file.role != _DATA_ROLE:
-            yield from _elf_problems(file, path, machine)
+            yield from (FileProblem(text=text) for text in _elf_problems(file, path, machine))
     except FileNotFoundError:
-        yield f"{file.name}: missing"
+        yield FileProblem(text=f"{file.name}: missing")
     except OSError as err:
-        yield f"{file.name}: cannot be read: {err.strerror}"
+        yield FileProblem(text=f"{file.name}: cannot be read: {err.strerror}", unreadable=True)
 
 
 def _elf_problems(file: BundledFile, path: Path, machine: str) -> Iterator[str]:
@@ -136,3 +169,11 @@ def _elf_problems(file: BundledFile, path: Path, machine: str) -> Iterator[str]:
         yield f"{file.name}: DT_SONAME {found.soname}, expected {file.soname}"
     if found.needed != file.needed:
         yield f"{file.name}: DT_NEEDED {' '.join(found.needed)}, expected {' '.join(file.needed)}"
+
+
+def is_noexec(directory: Path) -> bool:
+    """Whether the file system refuses to map code from here; False where it does not say."""
+    try:
+        return bool(os.statvfs(directory).f_flag & os.ST_NOEXEC)
+    except OSError:
+        return False

@@ -16,13 +16,22 @@ import os
 import platform
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.elf import MACHINES, index_library
-from torch_fl_boot.errors import DriverMissingError, FlagosImportError, IndexFileError, LeftoverError, PreloadError
+from torch_fl_boot.errors import (
+    SYMBOL_WORDS,
+    DriverMissingError,
+    FlagosImportError,
+    IndexFileError,
+    LeftoverError,
+    NoExecMountError,
+    PreloadError,
+)
 from torch_fl_boot.maps import is_mapped, mapped_libraries
+from torch_fl_boot.preflight import is_noexec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -33,6 +42,7 @@ if TYPE_CHECKING:
 _NOWHERE = "/dev/null/torch_fl"
 
 _MFD_NOEXEC_SEAL = 0x8
+_NO_MAPPING = "failed to map segment from shared object"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -125,7 +135,22 @@ def _refusal(plan: PreloadPlan, steps: Iterable[Step], words: str) -> FlagosImpo
         missing = {blamed: words}
     if missing:
         return DriverMissingError(plan.backend, missing, searched=searched, requirements=plan.requirements)
-    return PreloadError(plan.backend, words, sdk_version=plan.sdk_version)
+    directory = next((step.path.parent for step in steps), None)
+    if directory is not None and _NO_MAPPING in words and is_noexec(directory):
+        return NoExecMountError(plan.backend, words, directory)
+    lacks = _lacks(plan, steps) if any(sign in words for sign in SYMBOL_WORDS) else ()
+    return PreloadError(plan.backend, words, sdk_version=plan.sdk_version, lacks=lacks)
+
+
+def _lacks(plan: PreloadPlan, steps: Iterable[Step]) -> tuple[str, ...]:
+    """Return all symbols that are missing; the loader names the first."""
+    # Only here: most processes never need the simulation.
+    from torch_fl_boot.resolve import running_program  # noqa: PLC0415
+    from torch_fl_boot.resolve_plan import describe_lacks, simulate  # noqa: PLC0415
+    from torch_fl_boot.resolve_settings import settings_of  # noqa: PLC0415
+
+    opened = replace(plan, steps=tuple(steps))
+    return describe_lacks(simulate(opened, settings_of(os.environ), running_program()))
 
 
 def _missing_driver(step: Step) -> dict[str, str]:

@@ -34,7 +34,8 @@ class ElfSpec:
     """What the file shall contain; `runpath` and `rpath` are written as given, colons and all.
 
     `version_needs` maps a soname to the versions it must have; `payload` lands in `.rodata`; `align` is the alignment
-    of both PT_LOAD headers in bytes; `weak` names are undefined, weak and not relocated.
+    of both PT_LOAD headers in bytes; `weak` names are undefined, weak and not relocated; with `code` the first segment
+    is executable, as that of any compiled library.
     """
 
     soname: str | None = None
@@ -48,6 +49,7 @@ class ElfSpec:
     machine: str = "x86_64"
     align: int = 0x1000
     executable_stack: bool = False
+    code: bool = False
     payload: bytes = b""
 
     def write(self, path: Path) -> Path:
@@ -233,7 +235,7 @@ class _Writer:
         align, dynamic = self.spec.align, self.sections[".dynamic"]
         stack = _PF_R | _PF_W | (_PF_X if self.spec.executable_stack else 0)
         rows = (
-            (_PT_LOAD, _PF_R, 0, 0, start, align),
+            (_PT_LOAD, _PF_R | (_PF_X if self.spec.code else 0), 0, 0, start, align),
             (_PT_LOAD, _PF_R | _PF_W, start, start + align, size - start, align),
             (_PT_DYNAMIC, _PF_R | _PF_W, dynamic.offset, dynamic.address, len(dynamic.data), 8),
             (_PT_GNU_STACK, stack, 0, 0, 0, 16),

@@ -248,7 +248,8 @@ FAULTS = {
     "symbol-missing-in-the-last-library": Fault(
         damage=lambda site: replace(site, "libcaffe2_nvrtc.so", undefined=("cuTooNew",)),
         error="PreloadError",
-        what=NOT_LOADED + "{site}/torch_fl/lib_fake/libcaffe2_nvrtc.so: undefined symbol: cuTooNew",
+        what=NOT_LOADED + "{site}/torch_fl/lib_fake/libcaffe2_nvrtc.so: undefined symbol: cuTooNew\n"
+        "no library in this process provides:\n  cuTooNew, needed by libcaffe2_nvrtc.so",
         hint="the driver stack or a library on LD_LIBRARY_PATH is older than the bundle needs (the bundle was built "
         "with SDK 7.1); update it",
     ),

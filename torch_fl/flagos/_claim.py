@@ -9,6 +9,9 @@ from __future__ import annotations
 from torch._C import _get_privateuse1_backend_name
 from torch.utils import rename_privateuse1_backend
 
+from torch_fl_boot.errors import DeviceTypeTakenError
+from torch_fl_boot.plugins import other_plugins
+
 DEVICE_TYPE = "flagos"
 _UNCLAIMED = "privateuseone"
 
@@ -20,17 +23,13 @@ def claim_device_name() -> None:
     the process, and no `except` can catch that.
 
     Raises:
-        RuntimeError: another plugin has given the device type its name already.
+        DeviceTypeTakenError: another plugin has given the device type its name already.
     """
     name = _get_privateuse1_backend_name()
     if name == DEVICE_TYPE:
         return
     if name != _UNCLAIMED:
-        raise RuntimeError(
-            f"torch_fl cannot register the device '{DEVICE_TYPE}': another plugin has already claimed PyTorch's one "
-            f"PrivateUse1 device type as '{name}'. Use one of the two per process; if the other one loads by itself, "
-            "set TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts"
-        )
+        raise DeviceTypeTakenError(name, wanted=DEVICE_TYPE, plugins=other_plugins())
     rename_privateuse1_backend(DEVICE_TYPE)
 
 
