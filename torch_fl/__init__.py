@@ -21,6 +21,7 @@ from torch_fl_boot.origin import check_origins
 from torch_fl_boot.plan import choose_strategy, plan_preload
 from torch_fl_boot.preflight import ProcessState, check_files, check_process, check_stock, check_target
 from torch_fl_boot.preload import Preloaded, already_loaded, preload
+from torch_fl_boot.relink.at_import import change_disk
 from torch_fl_boot.stock import locate_stock
 from torch_fl_boot.version import restore_version_fields
 
@@ -47,7 +48,7 @@ def _start(environ: MutableMapping[str, str]) -> tuple[BundleInfo, str]:
     if manifest is None:
         _import_torch(build.backend, core="its own core")
     else:
-        preloaded = _run_on_bundle(manifest, stock, environ)
+        preloaded = _run_on_bundle(manifest, stock, environ, strategy)
     try:
         device_module = import_module("torch_fl.flagos")
     except FlagosImportError:
@@ -58,11 +59,14 @@ def _start(environ: MutableMapping[str, str]) -> tuple[BundleInfo, str]:
     return describe(build, manifest, strategy, preloaded), version_of(build, manifest)
 
 
-def _run_on_bundle(manifest: Manifest, stock: StockTorch, environ: MutableMapping[str, str]) -> Preloaded:
+def _run_on_bundle(
+    manifest: Manifest, stock: StockTorch, environ: MutableMapping[str, str], strategy: str
+) -> Preloaded:
     bundle = _PACKAGE / manifest.bundle_dir
     check_files(manifest, bundle)
     plan = plan_preload(manifest, bundle, stock, environ)
     state = check_process(plan, manifest.core, mapped_libraries(), torch_imported="torch" in sys.modules)
+    change_disk(strategy, manifest, _PACKAGE, stock)
     preloaded = preload(plan) if state is ProcessState.FRESH else already_loaded(plan)
     torch = _import_torch(manifest.backend, core="the bundle's core")
     check_origins(plan.origins, mapped_libraries())

@@ -17,9 +17,9 @@ STOCK_CORE = "stock"
 class BundleInfo:
     """The bundle that this process runs on.
 
-    `core` is "vendor" or "stock"; `strategy` is "preload", or "none" for a plain build, whose `files` are empty;
-    `loaded` is in load order and names stock torch's libraries too where the bundle relies on them; `skipped` are
-    libraries left out because their driver is absent, with the loader's words.
+    `core` is "vendor" or "stock"; `strategy` is "preload" or "relink", or "none" for a plain build, whose `files` are
+    empty; `loaded` is in load order and names stock torch's libraries too where the bundle relies on them; `skipped`
+    are libraries left out because their driver is absent, with the loader's words.
     """
 
     backend: str

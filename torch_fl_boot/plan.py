@@ -19,7 +19,8 @@ if TYPE_CHECKING:
 
 CORE_VARIABLE = "FLAGOS_CORE"
 PRELOAD = "preload"
-STRATEGIES = (PRELOAD,)
+RELINK = "relink"
+STRATEGIES = (PRELOAD, RELINK)
 
 GLOBAL_DEPS = "libtorch_global_deps.so"
 CORE_NAMES = ("libc10.so", "libshm.so", "libtorch.so", "libtorch_cpu.so", "libtorch_python.so", GLOBAL_DEPS)
@@ -68,11 +69,12 @@ def choose_strategy(environ: Mapping[str, str], manifest: Manifest | None) -> st
     """Return how the core gets in front of stock torch: FLAGOS_CORE, or if that is empty the wheel's default.
 
     Raises:
-        StrategyError: the variable asks for something unknown, with or without a bundle.
+        StrategyError: the variable asks for something unknown, or, without a bundle, to relink.
     """
     asked = environ.get(CORE_VARIABLE) or (manifest.strategy if manifest is not None else PRELOAD)
-    if asked not in STRATEGIES:
-        raise StrategyError(asked, STRATEGIES)
+    known = STRATEGIES if manifest is not None else (PRELOAD,)
+    if asked not in known:
+        raise StrategyError(asked, known)
     return asked
 
 
@@ -103,11 +105,13 @@ def _step(manifest: Manifest, file: BundledFile, when: str, bundle: Path) -> Ste
     patterns = manifest.driver_sonames
     driver = [soname for soname in file.needed if any(fnmatch.fnmatchcase(soname, pattern) for pattern in patterns)]
     bundled = {name for other in manifest.files for name in (other.name, other.soname)}
+    # Through a link in torch/lib both lead to different folders, from here to the bundle.
+    runpath = [entry.replace(f"$ORIGIN/../../torch_fl/{bundle.name}", "$ORIGIN") for entry in file.runpath]
     return Step(
         path=bundle / file.name,
         optional=when == DRIVER,
         driver=tuple(soname for soname in driver if soname not in bundled),
-        runpath=tuple(entry.replace("$ORIGIN", str(bundle)) for entry in file.runpath),
+        runpath=tuple(dict.fromkeys(entry.replace("$ORIGIN", str(bundle)) for entry in runpath)),
     )
 
 

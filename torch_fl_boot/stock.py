@@ -57,6 +57,14 @@ def locate_stock(expected: str) -> StockTorch:
     return StockTorch(package=package, version=version)
 
 
+def read_version(package: Path) -> str | None:
+    """Return the version of the torch in this directory, or None where there is none that says so."""
+    try:
+        return _assigned(package / "version.py", "__version__")
+    except (OSError, SyntaxError, ValueError):
+        return None
+
+
 def _assigned(file: Path, name: str) -> str | None:
     """Return the string that the file assigns to `name`, with or without an annotation."""
     if not file.is_file():

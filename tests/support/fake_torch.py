@@ -21,7 +21,7 @@ from typing import Any
 from tests.support.tiny_elf import ElfSpec
 
 SOURCE = Path(__file__).parents[2]
-PACKAGES = ("torch_fl", "torch_fl_boot")
+SOURCES = ("torch_fl/*.py", "torch_fl_boot/**/*.py")
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 MACHINE = platform.machine()
 TORCH = "2.10.0"
@@ -80,8 +80,8 @@ def _runtime() -> dict[str, bytes]:
     """The runtime's sources and their bytecode, made once: the interpreters of the tests would compile it each time."""
     files = {}
     with tempfile.TemporaryDirectory() as scratch:
-        for source in (path for package in PACKAGES for path in (SOURCE / package).glob("*.py")):
-            folder = source.parent.name
+        for source in (path for pattern in SOURCES for path in SOURCE.glob(pattern)):
+            folder = source.parent.relative_to(SOURCE)
             mode = py_compile.PycInvalidationMode.UNCHECKED_HASH
             compiled = py_compile.compile(
                 str(source), f"{scratch}/{source.name}c", doraise=True, invalidation_mode=mode
@@ -150,7 +150,7 @@ class FakeSite:
 
     def write_bundle(self, libraries: dict[str, tuple[str, ...]], *, core: str = "vendor", **more: Any) -> None:
         """Bundle these libraries, in load order, and describe them; libcaffe2_nvrtc only where the driver is."""
-        runpath = f"$ORIGIN:{self.sdk}"
+        runpath = f"$ORIGIN/../../torch_fl/lib_fake:$ORIGIN:{self.sdk}"
         files = []
         for name, needed in libraries.items():
             data = self.library(self.bundle / name, needed=needed, runpath=runpath).read_bytes()

@@ -108,7 +108,7 @@ def test_the_manifest_must_describe_the_final_files(finished, name, count):
             info = read_elf(path)
             assert (file.soname, file.needed, file.runpath) == (info.soname, info.needed, info.runpath)
             assert info.rpath == ()
-            assert info.runpath[0] == "$ORIGIN"
+            assert info.runpath[0] == f"$ORIGIN/../../torch_fl/{folder.name}"
 
 
 def test_the_manifest_must_carry_plan_and_facts(finished):

@@ -130,7 +130,7 @@ def test_runpath_must_hold_only_origin_and_target_driver_dirs(untouched, name):
     tree, plan = untouched(name)
     backend = BACKENDS[name]
     for edit in plan.edits:
-        assert edit.runpath[:2] == ("$ORIGIN", f"$ORIGIN/../../torch_fl/{backend.bundle_dir}")
+        assert edit.runpath[:2] == (f"$ORIGIN/../../torch_fl/{backend.bundle_dir}", "$ORIGIN")
         assert len(set(edit.runpath)) == len(edit.runpath)
         assert all(entry for entry in edit.runpath)
         assert str(tree.sdk_root.parent) not in ":".join(edit.runpath)
@@ -144,8 +144,8 @@ def test_cuda_must_keep_the_vendors_entries_for_pip_installed_libraries(tmp_path
     tree = make_vendor("cuda", tmp_path)
     rewrite(tree, "libtorch_cuda.so", rpath="$ORIGIN/../../nvidia/cu13/lib:/usr/local/cuda/lib64:$ORIGIN:")
     assert runpath(plan_of(tree), "libtorch_cuda.so") == (
-        "$ORIGIN",
         "$ORIGIN/../../torch_fl/lib_cuda",
+        "$ORIGIN",
         "$ORIGIN/../../torch/lib",
         "$ORIGIN/../../nvidia/cu13/lib",
     )

@@ -176,7 +176,7 @@ FAULTS = {
     "unknown-strategy": Fault(
         damage=lambda site: change(site, strategy="magic"),
         error="StrategyError",
-        what="FLAGOS_CORE='magic' is not supported; this version of torch_fl knows: preload",
+        what="FLAGOS_CORE='magic' is not supported; this version of torch_fl knows: preload, relink",
         hint="unset FLAGOS_CORE, or set it to one of these",
     ),
     "file-missing": Fault(

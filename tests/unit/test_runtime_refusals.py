@@ -69,11 +69,11 @@ def test_torch_without_a_version_must_be_refused(tmp_path):
     assert f"but {site.root}/torch/version.py names no version" in site.run(TRY).stdout
 
 
-@pytest.mark.parametrize("asked", ["relink", "Preload"])
+@pytest.mark.parametrize("asked", ["overlay", "Preload"])
 def test_strategy_that_this_version_lacks_must_be_refused(tmp_path, asked):
     done = complete_site(tmp_path).run(TRY + THEN_TORCH, environ={"FLAGOS_CORE": asked})
     assert done.stdout == (
-        f"StrategyError\nFLAGOS_CORE='{asked}' is not supported; this version of torch_fl knows: preload\n"
+        f"StrategyError\nFLAGOS_CORE='{asked}' is not supported; this version of torch_fl knows: preload, relink\n"
         "hint: unset FLAGOS_CORE, or set it to one of these\n---\n2.10.0+cpu\n"
     )
 
