@@ -13,6 +13,7 @@ from torch_fl.flagos._lazy import _is_in_bad_fork, _lazy_init, init, is_initiali
 from torch_fl.flagos._registration import _register
 from torch_fl.flagos.devices import (
     DeviceProperties,
+    can_device_access_peer,
     current_device,
     device,
     device_count,
@@ -22,10 +23,26 @@ from torch_fl.flagos.devices import (
     get_device_name,
     get_device_properties,
     is_available,
+    is_bf16_supported,
     set_device,
     synchronize,
 )
-from torch_fl.flagos.memory import empty_cache, mem_get_info
+from torch_fl.flagos.memory import (
+    caching_allocator_alloc,
+    caching_allocator_delete,
+    device_memory_used,
+    empty_cache,
+    max_memory_allocated,
+    max_memory_reserved,
+    mem_get_info,
+    memory_allocated,
+    memory_reserved,
+    memory_stats,
+    memory_stats_as_nested_dict,
+    memory_summary,
+    reset_accumulated_memory_stats,
+    reset_peak_memory_stats,
+)
 from torch_fl.flagos.random import (
     default_generators,
     get_rng_state,
@@ -38,38 +55,68 @@ from torch_fl.flagos.random import (
     set_rng_state,
     set_rng_state_all,
 )
-from torch_fl.flagos.streams import Event, Stream, current_stream, default_stream, set_stream, stream
+from torch_fl.flagos.sharing import from_vendor, to_vendor
+from torch_fl.flagos.streams import (
+    Event,
+    ExternalStream,
+    Stream,
+    StreamContext,
+    current_stream,
+    default_stream,
+    get_stream_from_external,
+    set_stream,
+    stream,
+)
 
 __all__ = [
     "DeviceProperties",
     "Event",
+    "ExternalStream",
     "Stream",
+    "StreamContext",
     "_claim",
     "_is_in_bad_fork",
     "_lazy_init",
     "_register",
     "_utils",
+    "caching_allocator_alloc",
+    "caching_allocator_delete",
+    "can_device_access_peer",
     "current_device",
     "current_stream",
     "default_generators",
     "default_stream",
     "device",
     "device_count",
+    "device_memory_used",
     "device_of",
     "empty_cache",
+    "from_vendor",
     "get_amp_supported_dtype",
     "get_device_capability",
     "get_device_name",
     "get_device_properties",
     "get_rng_state",
     "get_rng_state_all",
+    "get_stream_from_external",
     "init",
     "initial_seed",
+    "ipc_collect",
     "is_available",
+    "is_bf16_supported",
     "is_initialized",
     "manual_seed",
     "manual_seed_all",
+    "max_memory_allocated",
+    "max_memory_reserved",
     "mem_get_info",
+    "memory_allocated",
+    "memory_reserved",
+    "memory_stats",
+    "memory_stats_as_nested_dict",
+    "memory_summary",
+    "reset_accumulated_memory_stats",
+    "reset_peak_memory_stats",
     "seed",
     "seed_all",
     "set_device",
@@ -78,11 +125,31 @@ __all__ = [
     "set_stream",
     "stream",
     "synchronize",
+    "to_vendor",
 ]
+
+
+_ABSENT = {
+    "CUDAGraph": "recorded graphs are not offered",
+    "graph": "recorded graphs are not offered",
+    "make_graphed_callables": "recorded graphs are not offered",
+    "MemPool": "PyTorch has no vendor-neutral interface to the allocator's pools",
+    "memory_snapshot": "PyTorch has no vendor-neutral interface to the allocator's blocks",
+    "set_per_process_memory_fraction": "PyTorch has no vendor-neutral interface to the allocator's limits",
+    "nvtx": "its ranges are for NVIDIA's tools; use torch.profiler.record_function",
+    "temperature": "it is the vendor's management tool's to tell",
+    "utilization": "it is the vendor's management tool's to tell",
+}
+"""What torch.cuda has and this module has not, and why."""
+
+
+def ipc_collect() -> None:
+    """Do nothing: memory is never shared with other processes, so there is none to collect. Here as in `torch.cuda`."""
 
 
 def __getattr__(name: str) -> Any:
     # PyTorch's checkpointing asks for this one.
     if name == "_initialized":
         return is_initialized()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    reason = f": {_ABSENT[name]}" if name in _ABSENT else ""
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}{reason}")

@@ -31,8 +31,8 @@ class _Runtime:
                 return
             if self.bad_fork:
                 raise RuntimeError(
-                    "flagos was initialised before this process was forked, and cannot be initialised again in the "
-                    "child; use the start method 'spawn' of multiprocessing"
+                    "Cannot re-initialize flagos in forked subprocess. To use flagos with multiprocessing, you must "
+                    "use the 'spawn' start method"
                 )
             self._busy = True
             try:

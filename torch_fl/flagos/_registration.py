@@ -11,6 +11,7 @@ from torch.utils import generate_methods_for_privateuse1_backend
 from torch_fl._C import _install
 from torch_fl.flagos._claim import DEVICE_TYPE
 from torch_fl.flagos._exit import end_autograd_at_exit
+from torch_fl.flagos.sharing import complete_dlpack, refuse_other_processes
 
 
 def _register() -> int:
@@ -29,5 +30,7 @@ def _register() -> int:
     if getattr(torch, DEVICE_TYPE, None) is not module:
         _register_device_module(DEVICE_TYPE, module)
         generate_methods_for_privateuse1_backend(for_storage=True)
+        complete_dlpack()
+        refuse_other_processes()
         end_autograd_at_exit()
     return boxed

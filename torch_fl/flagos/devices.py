@@ -8,20 +8,25 @@ from typing import TYPE_CHECKING
 import torch
 
 from torch_fl._C import (
+    _can_access_peer,
     _current_device,
     _device_capability,
     _device_count,
     _device_name,
     _exchange_device,
     _memory_info,
+    _multiprocessor_count,
     _set_device,
     _synchronize,
 )
+from torch_fl.flagos._claim import DEVICE_TYPE
 from torch_fl.flagos._lazy import init
 from torch_fl.flagos._utils import Device, _get_device_index
 
 if TYPE_CHECKING:
     from types import TracebackType
+
+_BFLOAT16_CAPABILITY = 8
 
 
 def device_count() -> int:
@@ -80,21 +85,22 @@ class device_of(device):  # noqa: N801 - as `device`
     """A context in which the device of a tensor or storage is current; others than flagos' change nothing."""
 
     def __init__(self, obj: torch.Tensor | torch.UntypedStorage | torch.TypedStorage) -> None:
-        super().__init__(obj.device if obj.device.type == "flagos" else None)
+        super().__init__(obj.device if obj.device.type == DEVICE_TYPE else None)
 
 
 @dataclass(frozen=True)
 class DeviceProperties:
     """What the vendor's runtime says of a device.
 
-    `total_memory` is in bytes; `major` and `minor`, the compute capability, are None where the runtime has no such
-    notion.
+    `total_memory` is in bytes; `major` and `minor`, the compute capability, and `multi_processor_count` are None where
+    the runtime is not known to tell them.
     """
 
     name: str
     total_memory: int
     major: int | None
     minor: int | None
+    multi_processor_count: int | None
 
 
 def get_device_name(device: Device = None) -> str:
@@ -124,9 +130,44 @@ def get_device_properties(device: Device = None) -> DeviceProperties:
     index = _get_device_index(device, optional=True)
     _, total = _memory_info(index)
     major, minor = get_device_capability(index) or (None, None)
-    return DeviceProperties(name=str(_device_name(index)), total_memory=int(total), major=major, minor=minor)
+    multiprocessors = int(_multiprocessor_count(index))
+    return DeviceProperties(
+        name=str(_device_name(index)),
+        total_memory=int(total),
+        major=major,
+        minor=minor,
+        multi_processor_count=multiprocessors if multiprocessors >= 0 else None,
+    )
+
+
+def can_device_access_peer(device: Device, peer_device: Device) -> bool:
+    """Whether kernels on a device can reach another device's memory directly; a device is not its own peer.
+
+    Raises:
+        RuntimeError: the vendor's runtime was not found, or there is no such device.
+    """
+    init()
+    return bool(_can_access_peer(_get_device_index(device), _get_device_index(peer_device)))
+
+
+def is_bf16_supported(including_emulation: bool = True) -> bool:
+    """Whether tensors of bfloat16 can be made; without emulation, whether the hardware is known to compute with them.
+
+    The hardware is known to where the vendor's runtime tells a compute capability of at least 8, as NVIDIA's does.
+    """
+    init()
+    capability = get_device_capability()
+    if capability is not None and capability[0] >= _BFLOAT16_CAPABILITY:
+        return True
+    if not including_emulation:
+        return False
+    try:
+        torch.zeros(1, dtype=torch.bfloat16, device=DEVICE_TYPE)
+    except RuntimeError:
+        return False
+    return True
 
 
 def get_amp_supported_dtype() -> list[torch.dtype]:
-    """Return the data types that autocast may be asked for."""
-    return [torch.float16, torch.bfloat16]
+    """Return the data types that autocast may be asked for; float32, which changes little, as on cuda."""
+    return [torch.float16, torch.bfloat16, torch.float32]

@@ -16,7 +16,6 @@
 namespace software {
 namespace {
 
-constexpr int kMaxDevices = 64;
 constexpr size_t kPoolSize = 32;
 
 std::atomic<bool> g_initialized{false};
@@ -30,14 +29,6 @@ c10::Stream stream_of(c10::DeviceIndex device, c10::StreamId id) {
   return c10::Stream(c10::Stream::UNSAFE, self(device), id);
 }
 
-struct OnDevice {
-  explicit OnDevice(c10::DeviceIndex device) : before(current_device()) { set_device(device); }
-  ~OnDevice() { driver::set_device(before); }
-  OnDevice(const OnDevice&) = delete;
-  OnDevice& operator=(const OnDevice&) = delete;
-  c10::DeviceIndex before;
-};
-
 struct StreamPool {
   std::mutex mutex;
   std::map<std::pair<c10::DeviceIndex, bool>, std::vector<c10::StreamId>> streams;
@@ -49,32 +40,6 @@ StreamPool& pool() {
   static auto* instance = new StreamPool;
   return *instance;
 }
-
-void free_device_memory(void* pointer) { driver::release(pointer); }
-
-struct DeviceAllocator final : c10::Allocator {
-  c10::DataPtr allocate(size_t bytes) override {
-    const auto device = current_device();
-    TORCH_CHECK(g_initialized, "Allocator not initialized for device ", static_cast<int>(device),
-                ": did you call init?");
-    void* pointer = nullptr;
-    const int code = driver::allocate(&pointer, bytes);
-    if (code == driver::kOutOfMemory) {
-      size_t free_bytes = 0;
-      size_t total = 0;
-      driver::memory_info(&free_bytes, &total);
-      TORCH_CHECK_WITH(OutOfMemoryError, false, "CUDA out of memory. Tried to allocate ", bytes, " bytes. GPU ",
-                       static_cast<int>(device), " has a total capacity of ", total, " bytes of which ", free_bytes,
-                       " are free.");
-    }
-    check(code, "allocate");
-    return {pointer, pointer, &free_device_memory, self(device)};
-  }
-  c10::DeleterFnPtr raw_deleter() const override { return &free_device_memory; }
-  void copy_data(void* destination, const void* source, size_t bytes) const override {
-    default_copy_data(destination, source, bytes);
-  }
-};
 
 struct PinnedRanges {
   std::mutex mutex;
@@ -111,18 +76,6 @@ struct PinnedAllocator final : c10::Allocator {
   }
 };
 
-struct AdoptedMemory {
-  c10::DataPtr memory;
-  size_t bytes;
-  c10::DeviceIndex device;
-};
-
-void free_adopted_memory(void* context) {
-  auto* adopted = static_cast<AdoptedMemory*>(context);
-  driver::account(adopted->device, -static_cast<int64_t>(adopted->bytes));
-  delete adopted;
-}
-
 }  // namespace
 
 void check(int code, const char* call) {
@@ -156,6 +109,9 @@ c10::DeviceIndex resolve(c10::DeviceIndex index) {
 
 void mark_initialized() noexcept { g_initialized = true; }
 bool is_initialized() noexcept { return g_initialized; }
+
+OnDevice::OnDevice(c10::DeviceIndex device) : before(current_device()) { set_device(device); }
+OnDevice::~OnDevice() { driver::set_device(before); }
 
 void synchronize(c10::DeviceIndex device) {
   const OnDevice guard(resolve(device));
@@ -202,11 +158,6 @@ c10::Stream exchange_stream(c10::Stream stream) {
 
 void* native_stream(const c10::Stream& stream) noexcept { return reinterpret_cast<void*>(stream.id()); }
 
-c10::Allocator* device_allocator() noexcept {
-  static auto* instance = new DeviceAllocator;
-  return instance;
-}
-
 c10::Allocator* pinned_allocator() noexcept {
   static auto* instance = new PinnedAllocator;
   return instance;
@@ -220,19 +171,5 @@ bool is_pinned(const void* pointer) {
   const auto& [begin, bytes] = *std::prev(after);
   return address < begin + bytes;
 }
-
-c10::DataPtr adopt_memory(c10::DataPtr memory, size_t bytes, c10::DeviceIndex device) {
-  void* pointer = memory.get();
-  if (pointer == nullptr) return {nullptr, self(device)};
-  auto* adopted = new AdoptedMemory{std::move(memory), bytes, device};
-  driver::account(device, static_cast<int64_t>(bytes));
-  return {pointer, adopted, &free_adopted_memory, self(device)};
-}
-
-namespace {
-struct RegisterAllocator {
-  RegisterAllocator() { c10::SetAllocator(kSelf, device_allocator()); }
-} const g_register_allocator;
-}  // namespace
 
 }  // namespace software

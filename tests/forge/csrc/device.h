@@ -10,6 +10,7 @@
 namespace software {
 
 constexpr c10::DeviceType kSelf = c10::DeviceType::CUDA;
+constexpr int kMaxDevices = 64;
 
 // Throws with the runtime's own words if `code` is an error; `call` names what was asked.
 SOFTWARE_API void check(int code, const char* call);
@@ -23,6 +24,15 @@ SOFTWARE_API c10::DeviceIndex device_count() noexcept;
 // The calling thread's device.
 SOFTWARE_API c10::DeviceIndex current_device();
 SOFTWARE_API void set_device(c10::DeviceIndex device);
+
+// Makes a device current, and the previous one again at the end.
+struct OnDevice {
+  explicit OnDevice(c10::DeviceIndex device);
+  ~OnDevice();
+  OnDevice(const OnDevice&) = delete;
+  OnDevice& operator=(const OnDevice&) = delete;
+  c10::DeviceIndex before;
+};
 
 // `index` itself, or the current device for -1; throws for anything outside the range.
 SOFTWARE_API c10::DeviceIndex resolve(c10::DeviceIndex index);

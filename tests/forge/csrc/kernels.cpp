@@ -5,6 +5,7 @@
 #include <ATen/EmptyTensor.h>
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/native/Resize.h>
+#include <ATen/native/TensorFactories.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/ops/_reshape_alias_native.h>
 #include <ATen/ops/as_strided_native.h>
@@ -34,22 +35,31 @@ c10::Device factory_device(std::optional<c10::Device> device, std::optional<c10:
   return {kSelf, resolve(device.has_value() ? device->index() : c10::DeviceIndex{-1})};
 }
 
+// Uninitialised memory gets a fixed content when PyTorch is asked for deterministic algorithms, as CUDA's factories do.
+at::Tensor filled_if_deterministic(at::Tensor made) {
+  const auto& context = at::globalContext();
+  if (context.deterministicAlgorithms() && context.deterministicFillUninitializedMemory()) {
+    at::native::fill_empty_deterministic_(made);
+  }
+  return made;
+}
+
 at::Tensor empty(c10::SymIntArrayRef size, std::optional<c10::ScalarType> dtype, std::optional<c10::Layout> layout,
                  std::optional<c10::Device> device, std::optional<bool> pin_memory,
                  std::optional<c10::MemoryFormat> memory_format) {
   const c10::DeviceGuard guard(factory_device(device, layout, pin_memory));
-  return at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_allocator(),
-                                   c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::dtype_or_default(dtype),
-                                   memory_format);
+  return filled_if_deterministic(at::detail::empty_generic(C10_AS_INTARRAYREF_SLOW(size), device_allocator(),
+                                                           c10::DispatchKeySet(c10::DispatchKey::CUDA),
+                                                           c10::dtype_or_default(dtype), memory_format));
 }
 
 at::Tensor empty_strided(c10::SymIntArrayRef size, c10::SymIntArrayRef stride, std::optional<c10::ScalarType> dtype,
                          std::optional<c10::Layout> layout, std::optional<c10::Device> device,
                          std::optional<bool> pin_memory) {
   const c10::DeviceGuard guard(factory_device(device, layout, pin_memory));
-  return at::detail::empty_strided_generic(C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride),
-                                           device_allocator(), c10::DispatchKeySet(c10::DispatchKey::CUDA),
-                                           c10::dtype_or_default(dtype));
+  return filled_if_deterministic(at::detail::empty_strided_generic(
+      C10_AS_INTARRAYREF_SLOW(size), C10_AS_INTARRAYREF_SLOW(stride), device_allocator(),
+      c10::DispatchKeySet(c10::DispatchKey::CUDA), c10::dtype_or_default(dtype)));
 }
 
 // Either side may be on the host, and the sides may be two devices.

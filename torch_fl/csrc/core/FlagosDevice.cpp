@@ -2,6 +2,7 @@
 
 #include <ATen/Context.h>
 #include <c10/util/Exception.h>
+#include <pthread.h>
 
 #include <atomic>
 
@@ -21,6 +22,16 @@ const GuardImpl* find_vendor_guard() noexcept {
     found.store(guard, std::memory_order_release);
   }
   return guard;
+}
+
+std::atomic<bool> g_ready{false};
+
+/// Set in a child that was forked after initialisation: no vendor's runtime survives that.
+std::atomic<bool> g_bad_fork{false};
+
+void leave_to_parent() noexcept {
+  g_bad_fork.store(true, std::memory_order_relaxed);
+  g_ready.store(false, std::memory_order_release);
 }
 
 }  // namespace
@@ -55,15 +66,19 @@ c10::DeviceIndex resolve_index(int64_t index) {
 }
 
 void ensure_vendor_ready() {
-  static std::atomic<bool> ready{false};
-  if (C10_LIKELY(ready.load(std::memory_order_acquire))) {
+  if (C10_LIKELY(g_ready.load(std::memory_order_acquire))) {
     return;
   }
+  TORCH_CHECK(!g_bad_fork.load(std::memory_order_relaxed),
+              "Cannot re-initialize flagos in forked subprocess. To use flagos with multiprocessing, you must use the "
+              "'spawn' start method");
   TORCH_CHECK(device_count() > 0, "flagos: no device answered; ",
               has_vendor() ? "the vendor's libraries are loaded, so its driver is missing or sees no device"
                            : "no vendor library is loaded");
   at::globalContext().lazyInitDevice(kVendor);
-  ready.store(true, std::memory_order_release);
+  static const int watching = pthread_atfork(nullptr, nullptr, &leave_to_parent);
+  TORCH_CHECK(watching == 0, "flagos: pthread_atfork failed with error ", watching);
+  g_ready.store(true, std::memory_order_release);
 }
 
 }  // namespace flagos

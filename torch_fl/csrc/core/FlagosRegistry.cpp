@@ -11,6 +11,7 @@
 
 #include "core/FlagosBoxed.h"
 #include "core/FlagosHooks.h"
+#include "core/FlagosProfiler.h"
 
 namespace flagos {
 
@@ -28,6 +29,7 @@ class Registry final {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!installed_) {
       register_hooks();
+      register_profiler();
       register_boxed();
       installed_ = true;
     }

@@ -79,6 +79,12 @@ c10::intrusive_ptr<c10::StorageImpl> borrow_storage(c10::intrusive_ptr<c10::Stor
                                                c10::GetAllocator(kVendor), resizable);
 }
 
+c10::StorageImpl* lending_storage(const c10::StorageImpl& vendor) noexcept {
+  const c10::DataPtr& pointer = const_cast<c10::StorageImpl&>(vendor)._mutable_data_ptr_no_checks();
+  return pointer.get_deleter() == &drop_borrowed_storage ? static_cast<c10::StorageImpl*>(pointer.get_context())
+                                                         : nullptr;
+}
+
 void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImpl> vendor) noexcept {
   const c10::DeviceIndex index = storage.device().index();
   c10::SymInt nbytes = vendor->sym_nbytes();

@@ -35,6 +35,9 @@ void follow_vendor(c10::StorageImpl& facade) noexcept;
 /// Returns a vendor storage over the memory of a storage that is no facade; it keeps `storage` alive.
 c10::intrusive_ptr<c10::StorageImpl> borrow_storage(c10::intrusive_ptr<c10::StorageImpl> storage);
 
+/// Returns the flagos storage that `vendor` borrows its memory from, or null if it owns its memory.
+c10::StorageImpl* lending_storage(const c10::StorageImpl& vendor) noexcept;
+
 /// Makes `storage`, whose borrowed twin a kernel has resized, a facade of that twin.
 void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImpl> vendor) noexcept;
 

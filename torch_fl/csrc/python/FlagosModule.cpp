@@ -12,6 +12,7 @@
 #include "core/FlagosGenerator.h"
 #include "core/FlagosMacros.h"
 #include "core/FlagosRegistry.h"
+#include "core/FlagosSharing.h"
 #include "python/FlagosRuntimeBindings.h"
 #ifdef FLAGOS_FLAGGEMS_PYTHON
 #include "route/FlagosPythonRoute.h"
@@ -72,6 +73,8 @@ void bind_devices(pybind11::module_& module) {
   module.def("_default_generator", torch::wrap_pybind_function(&default_generator));
   module.def("_default_stream", torch::wrap_pybind_function(&default_stream));
   module.def("_empty_cache", torch::wrap_pybind_function_no_gil(&empty_cache));
+  module.def("_to_vendor", torch::wrap_pybind_function(&to_vendor));
+  module.def("_from_vendor", torch::wrap_pybind_function(&from_vendor));
   module.def("_stop_autograd", torch::wrap_pybind_function_no_gil(&stop_autograd));
   module.def("_build_options", &build_options);
 }

@@ -50,6 +50,20 @@ std::pair<int, int> capability(int device) {
   return {major, minor};
 }
 
+int multiprocessors(int device) {
+  open();
+  int count = 0;
+  FLAGOS_CHECK(flagosMultiprocessorCount(device, &count));
+  return count;
+}
+
+bool can_access_peer(int device, int peer) {
+  open();
+  int can = 0;
+  FLAGOS_CHECK(flagosCanAccessPeer(device, peer, &can));
+  return can != 0;
+}
+
 int driver_version() {
   open();
   int version = 0;
@@ -70,6 +84,8 @@ void bind_runtime(pybind11::module_& module) {
   module.def("_device_name", torch::wrap_pybind_function(&device_name));
   module.def("_memory_info", torch::wrap_pybind_function(&memory_info));
   module.def("_device_capability", torch::wrap_pybind_function(&capability));
+  module.def("_multiprocessor_count", torch::wrap_pybind_function(&multiprocessors));
+  module.def("_can_access_peer", torch::wrap_pybind_function(&can_access_peer));
   module.def("_driver_version", torch::wrap_pybind_function(&driver_version));
   module.def("_runtime_version", torch::wrap_pybind_function(&runtime_version));
 }

@@ -10,13 +10,15 @@
 
 namespace {
 
-/// Numbers of the two compute capability attributes; each runtime family counts its attributes in its own way.
-struct CapabilityAttributes {
+/// Numbers of the attributes that are asked for; each runtime family counts its attributes in its own way.
+struct AttributeNumbers {
   const char* prefix;
   int major;
   int minor;
+  int multiprocessors;
 };
-constexpr CapabilityAttributes kCapabilityAttributes[] = {{"cuda", 75, 76}, {"hip", 23, 61}};
+constexpr AttributeNumbers kAttributeNumbers[] = {{"cuda", 75, 76, 16}, {"hip", 23, 61, 63}};
+constexpr int kUnknown = -1;
 
 /// Room for every runtime's property record (about 1 KiB today); each begins with 256 bytes of name.
 constexpr size_t kPropertiesBytes = 16384;
@@ -114,6 +116,21 @@ class DeviceSwitch {
   flagosStatus status_;
 };
 
+/// Asks for one attribute of a device; the value is kUnknown where the runtime's number for it is not known.
+flagosStatus attribute(int device, int AttributeNumbers::* number, int* value) {
+  const Runtime* runtime = g_runtime.load(std::memory_order_acquire);
+  for (const AttributeNumbers& numbers : kAttributeNumbers) {
+    if (runtime != nullptr && runtime->prefix == numbers.prefix) {
+      return call<int*, int, int>("DeviceGetAttribute", value, numbers.*number, device);
+    }
+  }
+  *value = kUnknown;
+  // Nothing to ask this runtime for; a device that does not exist is refused all the same.
+  int count = 0;
+  const flagosStatus status = flagosDeviceCount(&count);
+  return status == FLAGOS_SUCCESS && device >= count ? invalid("DeviceGetAttribute") : status;
+}
+
 /// Opens the libraries in order until one has the function that every runtime has.
 void* open_library(const std::string& probe, const char* const* libraries, size_t count, std::string& reasons) {
   for (size_t i = 0; i < count; ++i) {
@@ -201,19 +218,22 @@ flagosStatus flagosDeviceCapability(int device, int* major, int* minor) {
   if (major == nullptr || minor == nullptr || device < 0) {
     return invalid(__func__);
   }
-  const Runtime* runtime = g_runtime.load(std::memory_order_acquire);
-  for (const CapabilityAttributes& attributes : kCapabilityAttributes) {
-    if (runtime != nullptr && runtime->prefix == attributes.prefix) {
-      const flagosStatus status = call<int*, int, int>("DeviceGetAttribute", major, attributes.major, device);
-      return status == FLAGOS_SUCCESS ? call<int*, int, int>("DeviceGetAttribute", minor, attributes.minor, device)
-                                      : status;
-    }
+  const flagosStatus status = attribute(device, &AttributeNumbers::major, major);
+  return status == FLAGOS_SUCCESS ? attribute(device, &AttributeNumbers::minor, minor) : status;
+}
+
+flagosStatus flagosMultiprocessorCount(int device, int* count) {
+  if (count == nullptr || device < 0) {
+    return invalid(__func__);
   }
-  *major = *minor = -1;
-  // Nothing to ask this runtime for; a device that does not exist is refused all the same.
-  int count = 0;
-  const flagosStatus status = flagosDeviceCount(&count);
-  return status == FLAGOS_SUCCESS && device >= count ? invalid(__func__) : status;
+  return attribute(device, &AttributeNumbers::multiprocessors, count);
+}
+
+flagosStatus flagosCanAccessPeer(int device, int peer, int* can) {
+  if (can == nullptr || device < 0 || peer < 0) {
+    return invalid(__func__);
+  }
+  return call<int*, int, int>("DeviceCanAccessPeer", can, device, peer);
 }
 
 flagosStatus flagosDriverVersion(int* version) {

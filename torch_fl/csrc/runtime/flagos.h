@@ -47,6 +47,12 @@ FLAGOS_EXPORT flagosStatus flagosMemoryInfo(int device, size_t* free_bytes, size
 /* Compute capability; both numbers are -1 for a runtime whose attribute numbers are not known here. */
 FLAGOS_EXPORT flagosStatus flagosDeviceCapability(int device, int* major, int* minor);
 
+/* Number of multiprocessors (compute units); -1 for a runtime whose attribute numbers are not known here. */
+FLAGOS_EXPORT flagosStatus flagosMultiprocessorCount(int device, int* count);
+
+/* Whether kernels on `device` can reach memory of `peer` directly: 1 or 0. A device is not its own peer. */
+FLAGOS_EXPORT flagosStatus flagosCanAccessPeer(int device, int peer, int* can);
+
 /* Versions as the runtime numbers them, e.g. 13000 for CUDA 13.0. */
 FLAGOS_EXPORT flagosStatus flagosDriverVersion(int* version);
 FLAGOS_EXPORT flagosStatus flagosRuntimeVersion(int* version);

@@ -145,6 +145,16 @@ API(DeviceGetAttribute)(int* value, int attribute, int device) {
   return fail(kInvalidValue);
 }
 
+// All devices are memory of one host; a device is not its own peer.
+API(DeviceCanAccessPeer)(int* can, int device, int peer) {
+  const int status = ready();
+  if (status != kSuccess) return fail(status);
+  if (can == NULL) return fail(kInvalidValue);
+  if (!valid_device(device) || !valid_device(peer)) return fail(kInvalidDevice);
+  *can = device != peer;
+  return kSuccess;
+}
+
 API(GetDeviceProperties)(Properties* properties, int device) {
   const int status = ready();
   if (status != kSuccess) return fail(status);
