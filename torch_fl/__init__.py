@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch_fl_boot.cli_start import started_as_command
 from torch_fl_boot.errors import FlagosImportError, PluginImportError, TorchImportError
 from torch_fl_boot.info import BundleInfo, describe, version_of
 from torch_fl_boot.manifest import VENDOR_CORE, read_build_record, read_manifest
@@ -88,6 +89,8 @@ def bundle() -> BundleInfo:
     return _INFO
 
 
-_INFO, __version__ = once(lambda: _start(os.environ))
+# `python -m torch_fl doctor` passes here on its way to __main__, and must work where torch cannot be imported.
+if not started_as_command(sys.argv, sys.orig_argv, __name__):
+    _INFO, __version__ = once(lambda: _start(os.environ))
 
 __all__ = ["BundleInfo", "FlagosImportError", "__version__", "bundle", "mapped_libraries"]

@@ -47,12 +47,17 @@ def mapped_libraries(maps: str | None = None) -> dict[str, tuple[str, ...]]:
     return {name: tuple(sorted(paths)) for name, paths in sorted(found.items())}
 
 
+def canonical_name(name: str) -> str:
+    """Return a library's name without the hash that wheel repair tools put into it."""
+    return _MANGLED.sub("", name)
+
+
 def copies_of(names: Iterable[str], mapped: Mapping[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
     """Return canonical name -> mapped paths for those of `names` that are mapped, mangled copies included."""
     wanted = set(names)
     found: dict[str, tuple[str, ...]] = {}
     for name, paths in mapped.items():
-        canonical = _MANGLED.sub("", name)
+        canonical = canonical_name(name)
         if canonical in wanted:
             found[canonical] = tuple(sorted({*found.get(canonical, ()), *paths}))
     return found

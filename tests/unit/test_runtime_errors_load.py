@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.commands import WITHOUT_PRIVILEGES
 from tests.support.fake_torch import CORE, DEVICE, THEN_TORCH, TRY, FakeSite, complete_site
 
 if TYPE_CHECKING:
@@ -19,11 +20,6 @@ UPDATE = (
     "hint: the driver stack or a library on LD_LIBRARY_PATH is older than the bundle needs (the bundle was built with "
     "SDK 7.1); update it\n"
 )
-# Root may read everything until it gives up its capabilities; version 3 of capset, all sets empty.
-WITHOUT_PRIVILEGES = """
-import ctypes
-assert ctypes.CDLL(None).capset((ctypes.c_uint32 * 2)(0x20080522, 0), (ctypes.c_uint32 * 6)()) == 0
-"""
 
 
 def replace(site: FakeSite, name: str, **spec: Any) -> None:
