@@ -134,6 +134,28 @@ def _maps(arguments: argparse.Namespace) -> int:
     return PROBLEM if found.problems else DONE
 
 
+def _relink(arguments: argparse.Namespace) -> int:
+    from torch_fl_boot.cli_relink import relink_torch  # noqa: PLC0415
+    from torch_fl_boot.report import to_json  # noqa: PLC0415
+
+    changed = relink_torch(package_folder(), arguments.torch)
+    say([to_json("relink", changed)] if arguments.json else changed.lines())
+    return DONE
+
+
+def _restore(arguments: argparse.Namespace) -> int:
+    from torch_fl_boot.cli_relink import restore_torch  # noqa: PLC0415
+    from torch_fl_boot.report import to_json  # noqa: PLC0415
+
+    changed = restore_torch(arguments.torch)
+    say([to_json("restore", changed)] if arguments.json else changed.lines())
+    return DONE
+
+
+def _declare_torch(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--torch", type=Path, help="the torch package (default: the one that `import torch` takes)")
+
+
 def _declare_maps(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("pid", nargs="?", type=int, help="a running process (default: a child that imports torch)")
 
@@ -141,5 +163,7 @@ def _declare_maps(parser: argparse.ArgumentParser) -> None:
 COMMANDS = (
     Command(name="status", help="which state holds: versions, backend, hook, variables", run=_status),
     Command(name="doctor", help="check everything and say what to do", run=_doctor, declare=_declare_doctor),
+    Command(name="relink", help="make torch/lib lead to the bundle", run=_relink, declare=_declare_torch),
+    Command(name="restore", help="give torch its own libraries back", run=_restore, declare=_declare_torch),
     Command(name="maps", help="which file each library of torch comes from", run=_maps, declare=_declare_maps),
 )

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from torch_fl_boot.errors import FlagosImportError
 from torch_fl_boot.maps import canonical_name, mapped_libraries
 from torch_fl_boot.plan import CORE_NAMES, GLOBAL_DEPS
+from torch_fl_boot.relink.journal import BACKUP
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -128,6 +129,7 @@ def _homes(installation: Installation | None) -> dict[str, str]:
     if installation.stock is not None:
         homes[str(installation.stock.lib.resolve())] = STOCK
         homes[str(installation.stock.grafted.resolve())] = STOCK
+        homes[str(installation.stock.lib.resolve() / BACKUP)] = STOCK
     return homes
 
 
@@ -137,10 +139,11 @@ def _owner(path: str, homes: Mapping[str, str]) -> str:
 
 def _problems(libraries: Sequence[Mapped], installation: Installation | None) -> Iterator[str]:
     """Yield what makes the core a mixture: two copies of a library, or a library from another place than the rest."""
-    for library in libraries:
-        # Every torch opens its own stub of that name by path; it holds no code.
-        if len(library.paths) > 1 and library.name != GLOBAL_DEPS:
-            yield f"{library.name} is mapped {len(library.paths)} times: {', '.join(library.paths)}"
+    # Every torch opens its own stub of that name by path; it holds no code.
+    twice = [library for library in libraries if len(library.paths) > 1 and library.name != GLOBAL_DEPS]
+    if twice:
+        yield from (f"{item.name} is mapped {len(item.paths)} times: {', '.join(item.paths)}" for item in twice)
+        return
     core = [library for library in libraries if library.name in CORE_NAMES and library.name != GLOBAL_DEPS]
     lent = _lent_by_stock(installation)
     folders = {str(Path(item.paths[0]).parent): item.name for item in core if item.name not in lent}

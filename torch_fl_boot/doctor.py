@@ -11,7 +11,16 @@ from torch_fl_boot.doctor_load import LoadView, Need, check_load, view_load
 from torch_fl_boot.plugins import GROUP, other_plugins
 from torch_fl_boot.report import Finding, Severity, has_errors
 from torch_fl_boot.resolve_settings import settings_of
-from torch_fl_boot.status import HOOK_ABSENT, HOOK_OFF, HOOK_ON, Status, check_strategy, hook_state, status_of
+from torch_fl_boot.status import (
+    HOOK_ABSENT,
+    HOOK_OFF,
+    HOOK_ON,
+    Status,
+    check_relink,
+    check_strategy,
+    hook_state,
+    status_of,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -61,7 +70,8 @@ def examine(package: Path, environ: Mapping[str, str], progress: Progress | None
     installation, findings = read_installation(package)
     view, devices = None, Devices(devices=(), error="")
     if installation is not None:
-        findings += (*check_versions(installation), *check_strategy(installation, environ), *check_files(installation))
+        findings += (*check_versions(installation), *check_strategy(installation, environ))
+        findings += (*check_files(installation), *check_relink(installation))
         findings += tuple(check_hashes(installation, progress)) if progress is not None else ()
         view = _view(installation, findings, environ)
         findings += tuple(check_load(view)) if view is not None else ()

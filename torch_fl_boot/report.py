@@ -53,6 +53,7 @@ CODES: Mapping[str, str] = {
     "R041": "the device runtime sees no device",
     "R050": "the import hook is off, so that plain `import torch` runs on stock torch",
     "R051": "another plugin for PrivateUse1 is installed",
+    "R060": "torch/lib is relinked, but not as this wheel would relink it",
     "R070": "more than one GNU OpenMP runtime would be in the process",
 }
 

@@ -10,7 +10,9 @@ from typing import TYPE_CHECKING
 from torch_fl_boot.doctor_install import check_files, check_versions, read_installation
 from torch_fl_boot.errors import FlagosImportError
 from torch_fl_boot.info import STOCK_CORE, version_of
-from torch_fl_boot.plan import choose_strategy
+from torch_fl_boot.plan import RELINK, choose_strategy
+from torch_fl_boot.relink import Condition
+from torch_fl_boot.relink import state as relink_state
 from torch_fl_boot.report import Finding, Severity, has_errors
 
 if TYPE_CHECKING:
@@ -18,20 +20,30 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from torch_fl_boot.doctor_install import Installation
+    from torch_fl_boot.stock import StockTorch
 
-PLAIN, UNUSABLE = "plain build", "unusable"
+PLAIN, RELINK_PENDING, UNKNOWN = "plain build", "relink asked for", "unknown"
 HOOK_ON, HOOK_OFF, HOOK_ABSENT = "on", "off", "absent"
 _HOOK_MODULE = "torch_fl_boot.hook"
 _HOOK_VARIABLE, _OFF = "FLAGOS_HOOK", "0"
 _VARIABLES = ("GEMS_VENDOR", "LD_LIBRARY_PATH", "LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD")
 _OWN_VARIABLES = "FLAGOS_"
+_RESTORE = "run `python -m torch_fl restore`, and `python -m torch_fl relink` after it where that is wanted"
+# Torch works in an unfinished or stale state; with links that lead nowhere it does not.
+_BROKEN = {
+    Condition.UNFINISHED: Severity.WARNING,
+    Condition.STALE: Severity.WARNING,
+    Condition.DANGLING: Severity.ERROR,
+}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Status:
     """What is installed, and how a process that imports torch now would run; texts are empty where nothing is known.
 
-    `state` is how the core gets in front of stock torch: "preload", a relink's condition, "plain build", or "unusable".
+    `usable` means that no problem is an error. `state` is how the core gets in front of stock torch: "preload", "relink
+    asked for" (the next import does it), the condition of a torch that was relinked ("relinked", "unfinished", "stale",
+    "dangling"), "plain build", or "unknown", where the records or the variables do not tell.
     `hook` is "on", "off" (FLAGOS_HOOK=0) or "absent" (this interpreter processed no .pth file of the wheel).
     `bundle_bytes` and `bundle_files` describe the manifest; `variables` are those that are set and have an effect.
     """
@@ -103,6 +115,7 @@ def _cheap_problems(installation: Installation | None, environ: Mapping[str, str
         yield from check_versions(installation)
         yield from check_strategy(installation, environ)
         yield from check_files(installation)
+        yield from check_relink(installation)
 
 
 def check_strategy(installation: Installation, environ: Mapping[str, str]) -> Iterator[Finding]:
@@ -120,10 +133,32 @@ def check_strategy(installation: Installation, environ: Mapping[str, str]) -> It
         )
 
 
+def check_relink(installation: Installation) -> Iterator[Finding]:
+    """Yield what is wrong with a torch/lib that was relinked."""
+    stock = installation.stock
+    if stock is None:
+        return
+    try:
+        found = relink_state(stock.package)
+    except FlagosImportError as err:
+        yield _relink_finding(stock, Severity.ERROR, err.what, err.hint)
+        return
+    if found.condition in _BROKEN:
+        yield _relink_finding(stock, _BROKEN[found.condition], "; ".join(found.problems), _RESTORE)
+    elif found.journal is not None and found.journal.backend != installation.build.backend:
+        what = f"relinked to the bundle of backend {found.journal.backend}"
+        yield _relink_finding(stock, Severity.ERROR, what, _RESTORE)
+
+
+def _relink_finding(stock: StockTorch, severity: Severity, found: str, hint: str) -> Finding:
+    expected = "the files of stock torch, or links to this wheel's bundle"
+    return Finding(code="R060", severity=severity, where=str(stock.lib), found=found, expected=expected, hint=hint)
+
+
 def status_of(
     package: Path, installation: Installation | None, problems: tuple[Finding, ...], environ: Mapping[str, str]
 ) -> Status:
-    """Put together what was found; `usable` means: no problem is an error."""
+    """Put together what was found."""
     build = installation.build if installation is not None else None
     manifest = installation.manifest if installation is not None else None
     stock = installation.stock if installation is not None else None
@@ -131,7 +166,7 @@ def status_of(
     usable = not has_errors(problems)
     return Status(
         usable=usable,
-        state=_state(installation, environ) if usable else UNUSABLE,
+        state=_state(installation, environ),
         hook=hook_state(environ),
         backend=build.backend if build is not None else "",
         core=manifest.core if manifest is not None else STOCK_CORE if build is not None else "",
@@ -153,6 +188,16 @@ def status_of(
 
 
 def _state(installation: Installation | None, environ: Mapping[str, str]) -> str:
-    if installation is None or installation.manifest is None:
+    if installation is None:
+        return UNKNOWN
+    if installation.manifest is None:
         return PLAIN
-    return choose_strategy(environ, installation.manifest)
+    stock = installation.stock
+    try:
+        condition = relink_state(stock.package).condition if stock is not None else Condition.STOCK
+        strategy = choose_strategy(environ, installation.manifest)
+    except FlagosImportError:
+        return UNKNOWN
+    if condition is not Condition.STOCK:
+        return str(condition.value)
+    return RELINK_PENDING if strategy == RELINK else strategy

@@ -117,7 +117,7 @@ def test_status_that_is_not_usable_must_exit_1(site):
     (site.bundle / "libshm.so").unlink()
     done = command(site, "status")
     assert done.returncode == 1
-    assert done.stdout.startswith("state      unusable, hook absent\nusable     no\n")
+    assert done.stdout.startswith("state      preload, hook absent\nusable     no\n")
     assert "error R010 " in done.stdout
 
 

@@ -16,6 +16,7 @@ from tests.support.fake_torch import CORE, DEVICE, MACHINE, NVRTC, TRY, FakeSite
 from torch_fl_boot.doctor import Diagnosis
 from torch_fl_boot.doctor_devices import Devices, ask_devices, check_devices
 from torch_fl_boot.doctor_install import Installation, read_installation
+from torch_fl_boot.relink.journal import Place
 from torch_fl_boot.report import CODES, Severity
 
 if TYPE_CHECKING:
@@ -180,6 +181,14 @@ CASES = {
     "hook-absent": Case(damage=lambda _: None, code="R050", severity=NOTE, found="absent", refused=False),
     "other-plugin": Case(
         damage=add_plugin, code="R051", severity=WARNING, found="torch_npu (torch_npu:_autoload)", refused=False
+    ),
+    "relink-unfinished": Case(
+        damage=lambda site: Place(torch=site.root / "torch").stage.mkdir(),
+        code="R060",
+        severity=WARNING,
+        found="is left from a process that was killed",
+        where="{site}/torch/lib",
+        refused=False,
     ),
     "second-openmp": Case(
         damage=lambda site: site.library(site.root / "foreign/libgomp.so.1"),
