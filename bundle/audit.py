@@ -12,7 +12,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from bundle import checks_bundle, checks_container, checks_elf
+from bundle import checks_bundle, checks_container, checks_elf, checks_hook
 from bundle.checks import PACKAGE, Check, Finding, Subject, is_plugin_library
 from bundle.elf import ElfInfo, read_elf
 from bundle.errors import MalformedError, about
@@ -27,7 +27,12 @@ if TYPE_CHECKING:
     from bundle.wheelfile import Entry, WheelView
 
 SCHEMA = 1
-CHECKS: tuple[Check, ...] = (*checks_container.CHECKS, *checks_bundle.CHECKS, *checks_elf.CHECKS)
+CHECKS: tuple[Check, ...] = (
+    *checks_container.CHECKS,
+    *checks_hook.CHECKS,
+    *checks_bundle.CHECKS,
+    *checks_elf.CHECKS,
+)
 
 BUILD_ROOTS = (
     *("home", "root", "tmp", "build", "work", "Users", "mnt", "var/tmp"),
@@ -113,7 +118,8 @@ def read_subject(view: WheelView, *, forbidden: tuple[str, ...] = ()) -> Subject
         f"{PACKAGE}/{BUILD_FILE}",
         f"{PACKAGE}/{BUNDLE_FILE}",
         sbom_path(view.dist_info),
-        *(f"{view.dist_info}/{name}" for name in ("METADATA", "WHEEL", RECORD)),
+        checks_hook.HOOK_FILE,
+        *(f"{view.dist_info}/{name}" for name in ("METADATA", "WHEEL", RECORD, checks_hook.ENTRY_POINTS_FILE)),
     }
     pattern = build_path_pattern(forbidden)
 

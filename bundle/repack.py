@@ -20,6 +20,7 @@ from bundle.backends import Role
 from bundle.bundling import load_bundle
 from bundle.checks import PACKAGE
 from bundle.checks_container import CHECKS as CONTAINER_CHECKS
+from bundle.checks_hook import CHECKS as HOOK_CHECKS
 from bundle.errors import MalformedError, NothingBundledError, RefusedError, UsageError
 from bundle.identity import base_version, disagreements, python_tag
 from bundle.manifest import BUILD_FILE, BUNDLE_FILE, Manifest
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
 GENERATOR = "torch_fl-bundle"
 
 # What must hold of a thin wheel already; modes, order and requirements are ours to set.
-_REQUIRED_OF_THIN = ("B001", "B002", "B003", "B004", "B006", "B007", "B010", "B011")
+_REQUIRED_OF_THIN = ("B001", "B002", "B003", "B004", "B006", "B007", "B010", "B011", "B014")
 # Headers are kept as they stand: no folding, no re-encoding.
 _POLICY = policy.EmailPolicy(utf8=True, max_line_length=None, refold_source="none", linesep="\n")
 
@@ -151,7 +152,8 @@ def checked_build(thin: Subject, backend: Backend, manifest: Manifest) -> BuildR
             "torch it was compiled for, and at import it would not use its bundle",
             hint=again,
         )
-    faults = [str(finding) for check in CONTAINER_CHECKS for finding in check.findings(thin) if _matters(check.code)]
+    checks = [check for check in (*CONTAINER_CHECKS, *HOOK_CHECKS) if check.code in _REQUIRED_OF_THIN]
+    faults = [str(finding) for check in checks for finding in check.findings(thin)]
     faults += [f"{PACKAGE}/{BUILD_FILE}: {text}" for text in disagreements(thin.build, manifest)]
     faults += [f"{name}: left over from an earlier bundle" for name in _leftovers(thin)]
     if faults:
@@ -161,10 +163,6 @@ def checked_build(thin: Subject, backend: Backend, manifest: Manifest) -> BuildR
             hint=f"{again}; if the bundle is the wrong one, `inv bundle --backend {backend.name}`",
         )
     return thin.build
-
-
-def _matters(code: str) -> bool:
-    return code in _REQUIRED_OF_THIN
 
 
 def _leftovers(thin: Subject) -> Iterator[str]:

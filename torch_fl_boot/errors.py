@@ -98,7 +98,8 @@ class ImportOrderError(FlagosImportError):
     def __init__(self, evidence: str) -> None:
         super().__init__(
             f"torch_fl must be imported before torch: {evidence}",
-            hint="start a new process and put `import torch_fl` before the first `import torch`",
+            hint="start a new process and put `import torch_fl` before the first `import torch`, or leave it to the "
+            "wheel's hook, which FLAGOS_HOOK=0 and `python -S` turn off and PYTHONPATH folders lack",
         )
 
 
@@ -125,11 +126,12 @@ class UnreadableBundleError(FlagosImportError):
 
 
 class DriverMissingError(FlagosImportError):
-    """Libraries of the vendor's driver stack that this machine lacks; the loader's own words are kept."""
+    """Libraries of the vendor's driver stack that this machine lacks (`missing`); the loader's own words are kept."""
 
     def __init__(
         self, backend: str, missing: Mapping[str, str], *, searched: Iterable[str], requirements: Iterable[str]
     ) -> None:
+        self.missing = tuple(missing)
         lines = "\n".join(f"  {words}" for words in missing.values())
         packages = " ".join(requirements)
         install = f", and pip install {packages}" if packages else ""
@@ -138,6 +140,10 @@ class DriverMissingError(FlagosImportError):
             f"looked in {', '.join((*searched, 'the directories of ld.so.conf'))}\n{lines}",
             hint=f"install the {backend} driver and SDK, or source the SDK's environment script{install}",
         )
+
+
+class DriverAbsentError(DriverMissingError):
+    """The driver stack is not on this machine: torch runs on its own libraries, and the first use of flagos says so."""
 
 
 class PreloadError(FlagosImportError):

@@ -5,9 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from torch_fl_boot.preload import Skipped
+
 if TYPE_CHECKING:
     from torch_fl_boot.manifest import BuildRecord, Manifest
-    from torch_fl_boot.preload import Preloaded, Skipped
+    from torch_fl_boot.start import Started
 
 NO_STRATEGY = "none"
 STOCK_CORE = "stock"
@@ -17,9 +19,10 @@ STOCK_CORE = "stock"
 class BundleInfo:
     """The bundle that this process runs on.
 
-    `core` is "vendor" or "stock"; `strategy` is "preload" or "relink", or "none" for a plain build, whose `files` are
-    empty; `loaded` is in load order and names stock torch's libraries too where the bundle relies on them; `skipped`
-    are libraries left out because their driver is absent, with the loader's words.
+    `core` is the one torch runs on, "vendor" or "stock"; `strategy` is "preload" or "relink", or "none" where torch runs
+    on its own libraries: in a plain build, whose `files` are empty, and on a machine without the driver stack, where
+    every library is `skipped`. `loaded` is in load order and names stock torch's libraries too where the bundle relies
+    on them; `skipped` are libraries left out because their driver is absent, with the reason.
     """
 
     backend: str
@@ -32,28 +35,22 @@ class BundleInfo:
     skipped: tuple[Skipped, ...]
 
 
-def describe(build: BuildRecord, manifest: Manifest | None, strategy: str, preloaded: Preloaded) -> BundleInfo:
+def describe(started: Started) -> BundleInfo:
     """Put together what the records and the preload say."""
-    if manifest is None:
-        return BundleInfo(
-            backend=build.backend,
-            core=STOCK_CORE,
-            strategy=NO_STRATEGY,
-            forged=False,
-            vendor_torch="",
-            files=(),
-            loaded=(),
-            skipped=(),
-        )
+    manifest, on_bundle = started.manifest, started.plan is not None
+    skipped = started.preloaded.skipped
+    if manifest is not None and started.absent is not None:
+        reason = f"the driver stack is absent: no {', '.join(started.absent.missing)}"
+        skipped = tuple(Skipped(name=step.name, reason=reason) for step in manifest.load)
     return BundleInfo(
-        backend=manifest.backend,
-        core=manifest.core,
-        strategy=strategy,
-        forged=manifest.forged,
-        vendor_torch=manifest.vendor_torch,
-        files=tuple(file.name for file in manifest.files),
-        loaded=preloaded.loaded,
-        skipped=preloaded.skipped,
+        backend=started.build.backend,
+        core=manifest.core if manifest is not None and on_bundle else STOCK_CORE,
+        strategy=started.strategy if on_bundle else NO_STRATEGY,
+        forged=manifest is not None and manifest.forged,
+        vendor_torch=manifest.vendor_torch if manifest is not None else "",
+        files=tuple(file.name for file in manifest.files) if manifest is not None else (),
+        loaded=started.preloaded.loaded,
+        skipped=skipped,
     )
 
 

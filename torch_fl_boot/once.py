@@ -1,4 +1,4 @@
-"""Remembers how the import ended: a process gets one attempt.
+"""Remembers how an attempt ended: a process gets one.
 
 A second `import torch_fl` after a failed one must not open libraries again, and after a preload that could not be
 undone torch must not be imported: it would run on a mixture.
@@ -7,9 +7,10 @@ undone torch must not be imported: it would run on a mixture.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, TypeVar
+from _thread import RLock
+from typing import TYPE_CHECKING, Generic, TypeVar
 
-from torch_fl_boot.errors import LeftoverError
+from torch_fl_boot.errors import LeftoverError, MixedCoreError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,9 +18,6 @@ if TYPE_CHECKING:
     from types import ModuleType
 
 T = TypeVar("T")
-
-# Outlives the package: Python drops `torch_fl` from sys.modules when its import fails, but keeps this module.
-_failures: list[Exception] = []
 
 
 class RefuseTorch:
@@ -38,14 +36,39 @@ class RefuseTorch:
         return None
 
 
-def once(start: Callable[[], T]) -> T:
-    """Return what `start` returns; if it failed before, raise that error again without a second try."""
-    if _failures:
-        raise _failures[0].with_traceback(None)
-    try:
-        return start()
-    except Exception as err:
-        _failures.append(err)
-        if isinstance(err, LeftoverError):
-            sys.meta_path.insert(0, RefuseTorch(err))
-        raise
+class Once(Generic[T]):
+    """One attempt at something, by the first thread that asks; the others wait and get the same.
+
+    Kept in a module that outlives a failed import: Python drops `torch_fl` from sys.modules then, but not its parts.
+    """
+
+    def __init__(self) -> None:
+        # Re-entrant: what is attempted may import torch, whose hook asks again.
+        self._lock = RLock()
+        self._results: list[T] = []
+        self._error: Exception | None = None
+
+    @property
+    def result(self) -> T | None:
+        """What the attempt gave, if it was made and succeeded."""
+        return self._results[0] if self._results else None
+
+    @property
+    def error(self) -> Exception | None:
+        """What the attempt failed with, if it was made and failed."""
+        return self._error
+
+    def __call__(self, action: Callable[[], T]) -> T:
+        """Return what `action` returns; if it failed before, raise that error again without a second try."""
+        with self._lock:
+            if self._error is not None:
+                raise self._error.with_traceback(None)
+            if not self._results:
+                try:
+                    self._results.append(action())
+                except Exception as err:
+                    self._error = err
+                    if isinstance(err, (LeftoverError, MixedCoreError)):
+                        sys.meta_path.insert(0, RefuseTorch(err))
+                    raise
+            return self._results[0]

@@ -45,8 +45,8 @@ class Step:
 class PreloadPlan:
     """The libraries to open, dependencies first: `borrowed` from stock torch, then the bundle's `steps`.
 
-    `origins` says for each library name the one path it may come from; `library_path` and `ld_preload` are the entries
-    of LD_LIBRARY_PATH and LD_PRELOAD, for messages.
+    `origins` says for each library name the one path it may come from; `runtime_libraries` name the vendor's runtime;
+    `library_path` and `ld_preload` are the entries of LD_LIBRARY_PATH and LD_PRELOAD, for messages.
     """
 
     backend: str
@@ -55,6 +55,7 @@ class PreloadPlan:
     origins: Mapping[str, Path]
     global_deps: Path | None
     driver_sonames: tuple[str, ...]
+    runtime_libraries: tuple[str, ...]
     requirements: tuple[str, ...]
     sdk_version: str
     library_path: tuple[str, ...] = ()
@@ -94,6 +95,7 @@ def plan_preload(manifest: Manifest, bundle: Path, stock: StockTorch, environ: M
         origins=origins,
         global_deps=bundle / GLOBAL_DEPS if manifest.core == VENDOR_CORE and GLOBAL_DEPS in opened else None,
         driver_sonames=manifest.driver_sonames,
+        runtime_libraries=manifest.runtime_libraries,
         requirements=manifest.requirements,
         sdk_version=manifest.sdk_version,
         library_path=tuple(filter(None, environ.get("LD_LIBRARY_PATH", "").split(":"))),

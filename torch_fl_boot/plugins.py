@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import entry_points
 
 GROUP = "torch.backends"
-_OURS = "torch_fl"
+_OURS = ("torch_fl", "torch_fl_boot")
 
 
 def other_plugins() -> tuple[str, ...]:
@@ -16,6 +16,6 @@ def other_plugins() -> tuple[str, ...]:
     found = {
         f"{entry.name} ({entry.value})"
         for entry in entry_points(group=GROUP)
-        if entry.value.partition(":")[0].partition(".")[0] != _OURS
+        if entry.value.partition(":")[0].partition(".")[0] not in _OURS
     }
     return tuple(sorted(found))

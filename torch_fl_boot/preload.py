@@ -18,11 +18,12 @@ import tempfile
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from torch_fl_boot.elf import MACHINES, index_library
 from torch_fl_boot.errors import (
     SYMBOL_WORDS,
+    DriverAbsentError,
     DriverMissingError,
     FlagosImportError,
     IndexFileError,
@@ -34,9 +35,12 @@ from torch_fl_boot.maps import is_mapped, mapped_libraries
 from torch_fl_boot.preflight import is_noexec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from torch_fl_boot.plan import PreloadPlan, Step
+
+# For each step that lacks libraries of the driver stack: which ones, with the loader's words.
+_Lacking: TypeAlias = "Mapping[Step, Mapping[str, str]]"
 
 # A path that cannot exist. Needed after the library in question, it makes the probe fail before anything is loaded.
 _NOWHERE = "/dev/null/torch_fl"
@@ -61,17 +65,18 @@ class Preloaded:
     skipped: tuple[Skipped, ...] = ()
 
 
-def preload(plan: PreloadPlan) -> Preloaded:
+def preload(plan: PreloadPlan, *, needs_driver: bool = False) -> Preloaded:
     """Open the plan's libraries, without the optional ones whose driver is absent.
 
     Raises:
-        DriverMissingError: a library that is not optional lacks its driver.
+        DriverAbsentError: this machine lacks the vendor's runtime, or, with `needs_driver`, the driver alone.
+        DriverMissingError: a library that is not optional lacks a part of the driver stack.
         PreloadError: the loader refused for another reason.
         IndexFileError: the file that would open them cannot be made.
         LeftoverError: it refused, and could not undo what it had done.
     """
     try:
-        steps, skipped = _open_plan(plan)
+        steps, skipped = _open_plan(plan, needs_driver=needs_driver)
     except FlagosImportError as err:
         leftovers = _mapped_of(plan)
         if leftovers:
@@ -92,49 +97,69 @@ def already_loaded(plan: PreloadPlan) -> Preloaded:
     return Preloaded(loaded=loaded, skipped=tuple(Skipped(name=name, reason="not loaded") for name in missing))
 
 
-def _open_plan(plan: PreloadPlan) -> tuple[Sequence[Step], tuple[Skipped, ...]]:
+def _open_plan(plan: PreloadPlan, *, needs_driver: bool) -> tuple[Sequence[Step], tuple[Skipped, ...]]:
     try:
         _open_all(plan.borrowed, plan.steps)
     except OSError as err:
         words = str(err)
     else:
         return plan.steps, ()
-    skipped = _skippable(plan, words)
+    lacking = check_driver(plan, needs_driver=needs_driver)
+    skipped = _skippable(plan, lacking, words)
     remaining = [step for step in plan.steps if step not in skipped]
     if not skipped:
-        raise _refusal(plan, remaining, words)
+        raise _refusal(plan, remaining, lacking, words)
     try:
         _open_all(plan.borrowed, remaining)
     except OSError as err:
-        raise _refusal(plan, remaining, str(err)) from err
+        needed = {step: missing for step, missing in lacking.items() if step in remaining}
+        raise _refusal(plan, remaining, needed, str(err)) from err
     return remaining, tuple(Skipped(name=step.path.name, reason=reason) for step, reason in skipped.items())
 
 
-def _skippable(plan: PreloadPlan, words: str) -> dict[Step, str]:
+def check_driver(plan: PreloadPlan, *, needs_driver: bool) -> _Lacking:
+    """Return which steps lack which libraries of the driver stack; loads nothing.
+
+    Raises:
+        DriverAbsentError: as `preload`.
+    """
+    lacking = {step: missing for step in plan.steps if (missing := _missing_driver(step))}
+    if _is_absent(plan, lacking, needs_driver=needs_driver):
+        raise _driver_error(DriverAbsentError, plan, lacking)
+    return lacking
+
+
+def _is_absent(plan: PreloadPlan, lacking: _Lacking, *, needs_driver: bool) -> bool:
+    """Whether this machine has no driver stack of this vendor, as opposed to an incomplete one.
+
+    What tells are the vendor's runtime and the libraries that only optional steps need: where any of them is found, the
+    stack is there. A library that is found but lacks a need of its own is found.
+    """
+    words = {soname: said for missing in lacking.values() for soname, said in missing.items()}
+    gone = {soname for soname, said in words.items() if _blamed(said) == soname}
+    always = {soname for step in plan.steps if not step.optional for soname in step.driver}
+    driver_alone = {soname for step in plan.steps for soname in step.driver} - always
+    runtime = always.intersection(plan.runtime_libraries) or always
+    if needs_driver and driver_alone:
+        return driver_alone <= gone
+    return bool(runtime) and runtime | driver_alone <= gone
+
+
+def _skippable(plan: PreloadPlan, lacking: _Lacking, words: str) -> dict[Step, str]:
     """Return the optional steps that may be left out after this refusal, each with the reason.
 
     They are those that directly need a missing driver library. Where none does, yet the loader names a driver library,
     the driver stack is incomplete, and all optional steps go.
     """
     optional = [step for step in plan.steps if step.optional]
-    lacking = {step: missing for step in optional if (missing := _missing_driver(step))}
-    if lacking:
-        return {step: "; ".join(missing.values()) for step, missing in lacking.items()}
-    return dict.fromkeys(optional, words) if plan.is_driver(_blamed(words)) else {}
+    reasons = {step: "; ".join(lacking[step].values()) for step in optional if step in lacking}
+    return reasons or (dict.fromkeys(optional, words) if plan.is_driver(_blamed(words)) else {})
 
 
-def _refusal(plan: PreloadPlan, steps: Iterable[Step], words: str) -> FlagosImportError:
-    missing: dict[str, str] = {}
-    searched = dict.fromkeys(plan.library_path)
-    for step in steps:
-        if step.driver:
-            missing |= _missing_driver(step)
-            searched |= dict.fromkeys(step.runpath)
+def _refusal(plan: PreloadPlan, steps: Sequence[Step], lacking: _Lacking, words: str) -> FlagosImportError:
     blamed = _blamed(words)
-    if not missing and plan.is_driver(blamed):
-        missing = {blamed: words}
-    if missing:
-        return DriverMissingError(plan.backend, missing, searched=searched, requirements=plan.requirements)
+    if any(not step.optional for step in lacking) or plan.is_driver(blamed):
+        return _driver_error(DriverMissingError, plan, lacking, {blamed: words})
     directory = next((step.path.parent for step in steps), None)
     if directory is not None and _NO_MAPPING in words and is_noexec(directory):
         return NoExecMountError(plan.backend, words, directory)
@@ -151,6 +176,20 @@ def _lacks(plan: PreloadPlan, steps: Iterable[Step]) -> tuple[str, ...]:
 
     opened = replace(plan, steps=tuple(steps))
     return describe_lacks(simulate(opened, settings_of(os.environ), running_program()))
+
+
+def _driver_error(
+    kind: type[DriverMissingError],
+    plan: PreloadPlan,
+    lacking: _Lacking,
+    otherwise: Mapping[str, str] | None = None,
+) -> DriverMissingError:
+    missing = {soname: words for of_step in lacking.values() for soname, words in of_step.items()}
+    searched = dict.fromkeys(plan.library_path)
+    for step in plan.steps:
+        if step.driver and not step.optional:
+            searched |= dict.fromkeys(step.runpath)
+    return kind(plan.backend, missing or otherwise or {}, searched=searched, requirements=plan.requirements)
 
 
 def _missing_driver(step: Step) -> dict[str, str]:

@@ -19,6 +19,7 @@ SOURCES = (
     "cmake",
     "tests",
     "torch_fl",
+    "torch_fl.pth",
     "torch_fl_boot",
     "CMakeLists.txt",
     "LICENSE",

@@ -10,15 +10,21 @@ import json
 import os
 import platform
 import py_compile
+import shutil
 import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from bundle.checks_hook import ENTRY_POINTS_FILE, HOOK_FILE
 from tests.support.tiny_elf import ElfSpec
+from tests.support.wheels import entry_points
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 SOURCE = Path(__file__).parents[2]
 SOURCES = ("torch_fl/*.py", "torch_fl_boot/**/*.py")
@@ -59,7 +65,8 @@ DEVICE: dict[str, tuple[str, ...]] = {
 }
 NVRTC: dict[str, tuple[str, ...]] = {"libcaffe2_nvrtc.so": ("libdrivercore.so.1",)}
 
-# What torch does: its own global_deps stub by path, into the global scope; then the extension that needs the rest.
+# What torch does: its own global_deps stub by path, into the global scope; then the extension that needs the rest; at
+# the end the entry points of others, whose failure is its own.
 _TORCH_INIT = """
 import ctypes, pathlib
 _here = pathlib.Path(__file__).parent
@@ -67,6 +74,15 @@ ctypes.CDLL(str(_here / "lib/libtorch_global_deps.so"), mode=ctypes.RTLD_GLOBAL)
 ctypes.CDLL(str(_here / "_C.so"))
 from torch import version
 __version__ = version.__version__
+
+import os
+if os.environ.get("TORCH_DEVICE_BACKEND_AUTOLOAD", "1") == "1":
+    from importlib.metadata import entry_points
+    for extension in entry_points(group="torch.backends"):
+        try:
+            extension.load()()
+        except Exception as err:
+            raise RuntimeError(f"Failed to load the backend extension: {extension.name}") from err
 """
 _FLAGOS_INIT = """
 import sys
@@ -94,9 +110,14 @@ def _runtime() -> dict[str, bytes]:
 
 @dataclass(kw_only=True)
 class FakeSite:
-    """Builds the folder piece by piece; `manifest` may be changed until `write_manifest`."""
+    """Builds the folder piece by piece; `manifest` may be changed until `write_manifest`.
+
+    The folder is put in front by PYTHONPATH, or is the site-packages of the virtual environment that `python` belongs
+    to, where its .pth file counts.
+    """
 
     root: Path
+    python: Path | None = None
     manifest: dict[str, Any] = field(default_factory=dict)
 
     @property
@@ -179,16 +200,51 @@ class FakeSite:
     def write_manifest(self) -> None:
         (self.root / "torch_fl/_bundle.json").write_text(json.dumps(self.manifest))
 
-    def run(self, code: str, *, environ: dict[str, str] | None = None) -> subprocess.CompletedProcess[str]:
+    def write_hook(self) -> None:
+        """What an installed wheel adds beside the packages: the hook, and the entry point that torch looks for."""
+        shutil.copy2(SOURCE / HOOK_FILE, self.root)
+        info = self.root / "torch_fl-0.1.0+fk.dist-info"
+        info.mkdir()
+        (info / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_fl\nVersion: 0.1.0+fk\n")
+        (info / ENTRY_POINTS_FILE).write_text(entry_points())
+
+    def run(
+        self, code: str, *, environ: dict[str, str] | None = None, options: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
         """Run a program with this folder in front, in an environment that holds nothing else."""
-        command = [sys.executable, "-c", code]
-        env = {"PYTHONPATH": str(self.root), "PATH": os.environ["PATH"], **(environ or {})}
+        return self.start("-c", code, environ=environ, options=options)
+
+    def start(
+        self, *arguments: str | Path, environ: dict[str, str] | None = None, options: Sequence[str] = ()
+    ) -> subprocess.CompletedProcess[str]:
+        """Start the interpreter with these arguments, as `run` does."""
+        command = [self.python or sys.executable, *options, *arguments]
+        path = {} if self.python else {"PYTHONPATH": str(self.root)}
+        env = {**path, "PATH": os.environ["PATH"], **(environ or {})}
         return subprocess.run(command, env=env, capture_output=True, text=True, check=False, cwd=self.root.parent)
 
 
 def complete_site(root: Path, *, core: str = "vendor", driver: bool = True) -> FakeSite:
     """A site in which `import torch_fl` works; without `driver`, the part that libcaffe2_nvrtc needs is absent."""
-    site = FakeSite(root=root / "site")
+    return complete(FakeSite(root=root / "site"), core=core, driver=driver)
+
+
+def hooked_site(root: Path, *, core: str = "vendor", driver: bool = True) -> FakeSite:
+    """The same as the site-packages of a virtual environment, with the wheel's hook in it."""
+    python = root / "env/bin/python"
+    python.parent.mkdir(parents=True)
+    base = Path(sys.base_prefix, "bin", f"python{PYTHON}")
+    python.symlink_to(base)
+    (root / "env/pyvenv.cfg").write_text(f"home = {base.parent}\ninclude-system-site-packages = false\n")
+    site = complete(
+        FakeSite(root=root / f"env/lib/python{PYTHON}/site-packages", python=python), core=core, driver=driver
+    )
+    site.write_hook()
+    return site
+
+
+def complete(site: FakeSite, *, core: str, driver: bool) -> FakeSite:
+    """Fill the folder."""
     site.write_torch()
     site.write_plugin()
     site.write_driver("libdriver.so.5", *(["libdrivercore.so.1"] if driver else []))

@@ -14,6 +14,7 @@ from graphlib import TopologicalSorter
 from typing import TYPE_CHECKING, Any
 
 from bundle.backends import METAX, Backend, CoreSource, Role
+from bundle.checks_hook import ENTRY_POINTS, ENTRY_POINTS_FILE, HOOK, HOOK_FILE
 from bundle.manifest import Manifest
 from bundle.sbom import render_sbom, sbom_path
 from bundle.selection import target_driver_dirs
@@ -182,6 +183,8 @@ class WheelSpec:
         return {
             **self.contents(),
             "torch_fl/__init__.py": b"",
+            HOOK_FILE: HOOK.encode(),
+            f"{self.dist_info}/{ENTRY_POINTS_FILE}": entry_points().encode(),
             "torch_fl/_build.json": json.dumps(self.build_record()).encode(),
             "torch_fl/_bundle.json": manifest.to_json().encode(),
             f"{self.dist_info}/METADATA": metadata(self.version, needs),
@@ -223,6 +226,15 @@ class WheelSpec:
                 target.write_bytes(data)
         (folder / "_bundle.json").write_text(self.bundle_manifest().to_json())
         return folder
+
+
+def entry_points() -> str:
+    """Return entry_points.txt."""
+    groups = (
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        for group, points in ENTRY_POINTS.items()
+    )
+    return "\n".join(groups)
 
 
 def metadata(version: str, requirements: Iterable[str]) -> bytes:

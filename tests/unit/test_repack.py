@@ -56,7 +56,7 @@ def test_the_label_must_be_the_same_in_file_name_metadata_dist_info_and_manifest
     with zipfile.ZipFile(made) as archive:
         manifest = json.loads(archive.read("torch_fl/_bundle.json"))
         tops = {name.split("/")[0] for name in archive.namelist()}
-    assert tops == {"torch_fl", f"torch_fl-{version}.dist-info"}
+    assert tops == {"torch_fl", "torch_fl.pth", f"torch_fl-{version}.dist-info"}
     assert manifest["label"] == version.partition("+")[2]
     assert audit(made).findings == ()
 

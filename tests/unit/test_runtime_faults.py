@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import sys
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
@@ -221,12 +220,6 @@ FAULTS = {
         what=DIFFERS + "libshm.so: DT_NEEDED libc10.so, expected libtorch_cpu.so libc10.so",
         hint=REINSTALL,
     ),
-    "driver-missing": Fault(
-        damage=lambda site: shutil.rmtree(site.sdk),
-        error="DriverMissingError",
-        what=NO_DRIVER.replace("{soname}", "libdriver.so.5"),
-        hint=INSTALL_DRIVER,
-    ),
     "driver-from-packages-missing": Fault(
         damage=lambda site: (drop(site.sdk / "libdriver.so.5"), change(site, requirements=["nvidia-fake>=3"])),
         error="DriverMissingError",
@@ -276,7 +269,7 @@ def test_refusal_must_say_what_to_do_and_leave_torch_importable(tmp_path, fault)
     assert (done.returncode, done.stderr) == (0, "")
 
 
-@pytest.mark.parametrize("fault", ["driver-missing", "third-party-missing", "file-missing"])
+@pytest.mark.parametrize("fault", ["driver-incomplete", "third-party-missing", "file-missing"])
 def test_failure_must_be_remembered_without_a_second_dlopen(tmp_path, fault):
     site = complete_site(tmp_path)
     FAULTS[fault].damage(site)

@@ -7,6 +7,7 @@ import threading
 from typing import TYPE_CHECKING
 
 from torch_fl._C import _init
+from torch_fl_boot.start import absent_driver
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,6 +35,8 @@ class _Runtime:
                     "Cannot re-initialize flagos in forked subprocess. To use flagos with multiprocessing, you must "
                     "use the 'spawn' start method"
                 )
+            if (absent := absent_driver()) is not None:
+                raise RuntimeError(f"flagos has no device in this process: {absent}")
             self._busy = True
             try:
                 _init()
