@@ -19,7 +19,7 @@ STOCK_CORE = "stock"
 class BundleInfo:
     """The bundle that this process runs on.
 
-    `core` is the one torch runs on, "vendor" or "stock"; `strategy` is "preload" or "relink", or "none" where torch runs
+    `core` is the one torch runs on, "vendor" or "stock"; `strategy` is "preload", "relink", or "none" where torch runs
     on its own libraries: in a plain build, whose `files` are empty, and on a machine without the driver stack, where
     every library is `skipped`. `loaded` is in load order and names stock torch's libraries too where the bundle relies
     on them; `skipped` are libraries left out because their driver is absent, with the reason.

@@ -122,8 +122,49 @@ def test_importing_again_and_reloading_must_change_nothing_and_say_nothing(run_o
     assert told == "False\n", "a plain import must not pull in the compiler"
 
 
-def test_torch_imported_first_must_give_one_clear_error_and_leave_torch_usable(run_ok):
+ORDERS = ["import torch, torch_fl", "import torch_fl, torch", "import torch"]
+
+
+@pytest.mark.parametrize("statement", ORDERS)
+def test_import_order_must_not_matter(run_ok, statement):
+    """Where the driver alone is absent, plain torch stays on its own core; so this compares what the device says."""
     told = run_ok(
+        f"{statement}\n"
+        "print(torch._C._get_privateuse1_backend_name(), torch.flagos.device_count(), torch.ones(3).sum().item())\n"
+    )
+    assert told == f"flagos {torch.flagos.device_count()} 3.0\n"
+
+
+@pytest.mark.device
+def test_plain_torch_must_run_on_the_bundle(run_ok):
+    told = run_ok("import torch, sys; print('torch_fl' in sys.modules, sys.modules['torch_fl'].bundle())")
+    assert told == f"True {torch_fl.bundle()}\n"
+
+
+@pytest.mark.device
+def test_switched_off_autoload_must_leave_torch_on_the_bundle_without_the_device(run_ok):
+    told = run_ok(
+        "import os; os.environ['TORCH_DEVICE_BACKEND_AUTOLOAD'] = '0'\n"
+        "import torch, sys; print('torch_fl' in sys.modules, torch._C._get_privateuse1_backend_name())\n"
+        "import torch_fl; print(torch_fl.bundle())\n"
+    )
+    assert told == f"False privateuseone\n{torch_fl.bundle()}\n"
+
+
+def test_search_for_torch_must_map_nothing(run_ok):
+    told = run_ok(
+        "import importlib.util, importlib.metadata\n"
+        "importlib.util.find_spec('torch'), importlib.metadata.version('torch')\n"
+        "print([line for line in open('/proc/self/maps') if 'torch' in line])\n"
+    )
+    assert told == "[]\n"
+
+
+def test_torch_without_the_hook_must_stay_usable_and_torch_fl_after_it_be_one_clear_error(run_ok):
+    if TORCH_LIB.joinpath("libc10.so").is_symlink():
+        pytest.skip("torch is relinked: it needs no hook")
+    told = run_ok(
+        "import os; os.environ['FLAGOS_HOOK'] = '0'\n"
         "import torch\n"
         "for attempt in range(3):\n"
         "    try:\n"
