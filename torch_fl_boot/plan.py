@@ -55,9 +55,9 @@ class PreloadPlan:
     origins: Mapping[str, Path]
     global_deps: Path | None
     driver_sonames: tuple[str, ...]
-    runtime_libraries: tuple[str, ...]
     requirements: tuple[str, ...]
     sdk_version: str
+    runtime_libraries: tuple[str, ...] = ()
     library_path: tuple[str, ...] = ()
     ld_preload: tuple[str, ...] = ()
 

@@ -63,6 +63,7 @@ def need_new_glibc(site: FakeSite) -> None:
 
 
 def add_plugin(site: FakeSite) -> None:
+    (site.root / "torch_npu.py").write_text("def _autoload(): pass\n")
     metadata = site.root / "torch_npu-2.10.0.dist-info"
     metadata.mkdir()
     (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: torch_npu\nVersion: 2.10.0\n")
