@@ -23,6 +23,7 @@ from bundle.testrun import Verdict, judge, read_report
 from bundle.verify_checks import (
     Facts,
     Installed,
+    check_doctor,
     check_libraries,
     check_origins,
     measure_accuracy,
@@ -171,10 +172,11 @@ def _install(inputs: VerifyInputs, folder: Path, environ: Mapping[str, str], ui:
 
 def _static_problems(inputs: VerifyInputs, installed: Installed, ui: Reporter) -> tuple[Facts, list[str]]:
     name = inputs.backend.name
-    with ui.step(f"{name}: audit the wheel, ldd, import"):
+    with ui.step(f"{name}: audit the wheel, ldd, doctor, import"):
         forbidden = (str(inputs.workspace.repository), str(installed.folder))
         problems = [f"audit: {finding}" for finding in audit(inputs.wheel, forbidden=forbidden).findings]
         problems += check_libraries(installed)
+        problems += check_doctor(installed)
         facts = probe(installed)
         problems += check_origins(facts, installed)
     if not facts.devices:

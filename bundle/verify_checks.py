@@ -73,6 +73,24 @@ def check_libraries(installed: Installed) -> tuple[str, ...]:
     return complaints(resolve_libraries(installed.package, bare), allowed=roots, drivers=manifest.driver_sonames)
 
 
+def check_doctor(installed: Installed) -> tuple[str, ...]:
+    """Return the errors that `python -m torch_fl doctor` finds; warnings say that a machine has no devices, say."""
+    command: list[str | Path] = [installed.python, "-m", "torch_fl", "doctor", "--json"]
+    done = run(command, env=installed.environ, cwd=installed.folder, check=False)
+    return doctor_errors(done.stdout, done.stderr)
+
+
+def doctor_errors(answer: str, words: str) -> tuple[str, ...]:
+    """Read the doctor's answer; `words`, its stderr, become the problem where there is none."""
+    try:
+        findings = json.loads(answer)["findings"]
+    except (ValueError, LookupError, TypeError):
+        return (f"doctor: no answer: {(words or answer)[-600:].strip()}",)
+    return tuple(
+        f"doctor: {item['code']} {item['where']}: {item['found']}" for item in findings if item["severity"] == "error"
+    )
+
+
 def check_origins(facts: Facts, installed: Installed) -> tuple[str, ...]:
     """Return torch libraries that are mapped twice, or from elsewhere than bundle or (for a stock core) stock torch."""
     package, manifest = installed.package, installed.manifest

@@ -71,11 +71,6 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def package_folder() -> Path:
-    """Return the folder of the installed plugin; the packages of a wheel lie side by side."""
-    return Path(__file__).absolute().parent.with_name("torch_fl")
-
-
 def say(lines: Iterable[str]) -> None:
     """Print to stdout."""
     sys.stdout.writelines(f"{line}\n" for line in lines)
@@ -83,6 +78,7 @@ def say(lines: Iterable[str]) -> None:
 
 def _status(arguments: argparse.Namespace) -> int:
     from torch_fl_boot.report import to_json  # noqa: PLC0415 - each command imports what it needs
+    from torch_fl_boot.start import package_folder  # noqa: PLC0415
     from torch_fl_boot.status import read_status  # noqa: PLC0415
 
     status = read_status(package_folder(), os.environ)
@@ -93,6 +89,7 @@ def _status(arguments: argparse.Namespace) -> int:
 def _doctor(arguments: argparse.Namespace) -> int:
     from torch_fl_boot.doctor import examine  # noqa: PLC0415
     from torch_fl_boot.report import to_json  # noqa: PLC0415
+    from torch_fl_boot.start import package_folder  # noqa: PLC0415
 
     found = examine(package_folder(), os.environ, None if arguments.quick else progress_bar())
     say([to_json("doctor", found)] if arguments.json else found.lines(libraries=arguments.libraries))
@@ -125,6 +122,7 @@ def _maps(arguments: argparse.Namespace) -> int:
     from torch_fl_boot.cli_maps import describe_maps, maps_of_child, maps_of_process  # noqa: PLC0415
     from torch_fl_boot.doctor_install import read_installation  # noqa: PLC0415
     from torch_fl_boot.report import to_json  # noqa: PLC0415
+    from torch_fl_boot.start import package_folder  # noqa: PLC0415
 
     pid: int | None = arguments.pid
     text = maps_of_child(os.environ) if pid is None else maps_of_process(pid)
@@ -137,6 +135,7 @@ def _maps(arguments: argparse.Namespace) -> int:
 def _relink(arguments: argparse.Namespace) -> int:
     from torch_fl_boot.cli_relink import relink_torch  # noqa: PLC0415
     from torch_fl_boot.report import to_json  # noqa: PLC0415
+    from torch_fl_boot.start import package_folder  # noqa: PLC0415
 
     changed = relink_torch(package_folder(), arguments.torch)
     say([to_json("relink", changed)] if arguments.json else changed.lines())

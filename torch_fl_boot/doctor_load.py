@@ -48,12 +48,14 @@ class LoadView:
 
     def needs(self) -> tuple[Need, ...]:
         """Return every DT_NEEDED of the wheel's libraries and where it resolves."""
+        package = self.installation.package
+        own = {folder.resolve() for folder in (package, package / "lib", self.installation.bundle)}
         skipped = (found for _, found in self.simulation.skipped)
         every = (*self.simulation.process.resolutions, *skipped)
         return tuple(
             Need(library=item.user, soname=item.soname, path=item.path, rule=item.rule)
             for item in every
-            if item.user is not None and item.user.is_relative_to(self.installation.package)
+            if item.user is not None and item.user.parent.resolve() in own
         )
 
     def runtime_libraries(self) -> tuple[str, ...]:

@@ -65,6 +65,7 @@ class Process:
         self.resolutions: list[Resolution] = []
         self._names: dict[str, Loaded] = {}
         self._files: dict[tuple[int, int], Loaded] = {}
+        self._served: set[Loaded] = set()
         self._main: Loaded | None = None
 
     def start(self, executable: Path) -> tuple[Loaded, ...]:
@@ -93,10 +94,12 @@ class Process:
         while queue:
             user = queue.popleft()
             for soname in user.library.needed:
-                found = self._need(soname, user, user=user.path)
+                # The loader looks for a library's needs once; later loads find them among what is loaded.
+                found = self._names.get(soname) if user in self._served else self._need(soname, user, user=user.path)
                 if found is not None and found not in order:
                     order[found] = None
                     queue.append(found)
+            self._served.add(user)
         return tuple(order)
 
     def _need(self, name: str, loader: Loaded | None, user: Path | None) -> Loaded | None:

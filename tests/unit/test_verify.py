@@ -20,7 +20,7 @@ from bundle.verify import (
     finished_wheel,
     write_report,
 )
-from bundle.verify_checks import Facts, Installed, check_origins
+from bundle.verify_checks import Facts, Installed, check_origins, doctor_errors
 from bundle.workspace import Workspace
 from tests.support.wheels import WheelSpec
 
@@ -228,3 +228,16 @@ def test_libraries_mapped_once_from_where_they_belong_must_be_no_problem(install
 def test_a_core_library_from_elsewhere_must_be_named(installed, changes, problem):
     (found,) = check_origins(maps_of(installed, **changes), installed)
     assert problem in found
+
+
+def test_errors_of_the_doctor_must_be_problems_and_warnings_none():
+    findings = [
+        {"code": "R020", "severity": "error", "where": "libx.so", "found": "nowhere"},
+        {"code": "R041", "severity": "warning", "where": "libx.so", "found": "0 devices"},
+    ]
+    assert doctor_errors(json.dumps({"findings": findings}), "") == ("doctor: R020 libx.so: nowhere",)
+
+
+@pytest.mark.parametrize("answer", ["", "[]", "{}", "nonsense"])
+def test_doctor_without_an_answer_must_be_a_problem(answer):
+    assert doctor_errors(answer, "Traceback: boom\n") == ("doctor: no answer: Traceback: boom",)
