@@ -158,12 +158,14 @@ def _skippable(plan: PreloadPlan, lacking: _Lacking, words: str) -> dict[Step, s
 
 def _refusal(plan: PreloadPlan, steps: Sequence[Step], lacking: _Lacking, words: str) -> FlagosImportError:
     blamed = _blamed(words)
-    if any(not step.optional for step in lacking) or plan.is_driver(blamed):
+    # A driver library that is there, and finds no symbol in another, is too old rather than missing.
+    of_symbols = any(sign in words for sign in SYMBOL_WORDS)
+    if any(not step.optional for step in lacking) or (plan.is_driver(blamed) and not of_symbols):
         return _driver_error(DriverMissingError, plan, lacking, {blamed: words})
     directory = next((step.path.parent for step in steps), None)
     if directory is not None and _NO_MAPPING in words and is_noexec(directory):
         return NoExecMountError(plan.backend, words, directory)
-    lacks = _lacks(plan, steps) if any(sign in words for sign in SYMBOL_WORDS) else ()
+    lacks = _lacks(plan, steps) if of_symbols else ()
     return PreloadError(plan.backend, words, sdk_version=plan.sdk_version, lacks=lacks)
 
 

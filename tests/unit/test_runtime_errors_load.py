@@ -56,6 +56,17 @@ def test_all_missing_symbols_of_the_driver_must_be_named(tmp_path):
     )
 
 
+def test_driver_library_that_lacks_a_symbol_of_another_must_not_count_as_missing(tmp_path):
+    """One driver library is older than the other, which the loader blames."""
+    site = complete_site(tmp_path)
+    site.library(site.sdk / "libdriver.so.5", needed=("libdriverdeep.so.2",), undefined=("deepNew",))
+    site.library(site.sdk / "libdriverdeep.so.2")
+    said = twice(site)
+    assert said.startswith("PreloadError\nfake: the bundle could not be loaded: ")
+    assert "libdriver.so.5: undefined symbol: deepNew\n" in said
+    assert "no library in this process provides:\n  deepNew, needed by libdriver.so.5\n" + UPDATE in said
+
+
 def test_symbol_that_the_driver_does_export_must_not_be_named(tmp_path):
     site = complete_site(tmp_path)
     site.library(site.sdk / "libdriver.so.5", defined=("drvStreamWait",))
