@@ -18,8 +18,9 @@ from tests.support.tiny_elf import ElfSpec
 from torch_fl_boot.elf import NotElfError
 from torch_fl_boot.maps import mapped_libraries
 from torch_fl_boot.resolve import BY_LIBRARY_PATH, BY_RPATH, BY_RUNPATH, LOADED, NOWHERE, Process, running_program
-from torch_fl_boot.resolve_elf import opened, read_library
+from torch_fl_boot.resolve_elf import Definition, Symbol, opened, read_library
 from torch_fl_boot.resolve_settings import read_cache, settings_of, split_path, split_preload
+from torch_fl_boot.resolve_symbols import _answers, missing_symbols
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -69,10 +70,10 @@ def two(root: Path, **spec: Any) -> None:
     write(root / "y", "libx.so")
 
 
-def chain(root: Path, **spec: Any) -> None:
-    """liba.so has the paths, and needs libb.so, which needs libx.so and has none."""
+def chain(root: Path, *, below: str | None = None, **spec: Any) -> None:
+    """liba.so has the paths, and needs libb.so, which needs libx.so and has no path but the RUNPATH `below`."""
     write(root / "a", "liba.so", needed=("libb.so",), **spec)
-    write(root / "a", "libb.so", needed=("libx.so",))
+    write(root / "a", "libb.so", needed=("libx.so",), runpath=below)
     write(root / "x", "libx.so")
 
 
@@ -111,6 +112,12 @@ SCENES = {
     ),
     "runpath-is-not-inherited": Scene(
         build=lambda root: chain(root, runpath="$ORIGIN:$ORIGIN/../x"), rule=NOWHERE, found=None
+    ),
+    "rpath-is-not-inherited-from-one-with-a-runpath": Scene(
+        build=lambda root: chain(root, rpath="$ORIGIN/../x", runpath="$ORIGIN"), rule=NOWHERE, found=None
+    ),
+    "rpath-is-not-inherited-by-one-with-a-runpath": Scene(
+        build=lambda root: chain(root, rpath="$ORIGIN:$ORIGIN/../x", below="$ORIGIN"), rule=NOWHERE, found=None
     ),
     "loaded-by-soname": Scene(
         build=lambda root: two(root, runpath="$ORIGIN/../x"),
@@ -267,6 +274,36 @@ def test_symbols_must_be_those_that_readelf_prints(stem):
             # The symbol that stands for a version is named like it, and printed once.
             if item.name != item.version
         } == defined
+
+
+@pytest.mark.parametrize(
+    ("definition", "reference", "versioned", "found"),
+    [
+        pytest.param((b"V1", False), b"V1", True, True, id="same"),
+        pytest.param((b"V2", False), b"V1", True, False, id="another"),
+        pytest.param((b"V1", True), b"V1", True, True, id="old-version-by-name"),
+        pytest.param((None, False), b"V1", True, False, id="unversioned-beside-versions"),
+        pytest.param((None, False), b"V1", False, True, id="library-without-versions"),
+        pytest.param((b"V1", False), None, True, True, id="default-version"),
+        pytest.param((b"V1", True), None, True, False, id="hidden-version"),
+    ],
+)
+def test_definition_must_answer_to_a_reference_as_the_loader_decides(definition, reference, versioned, found):
+    version, hidden = definition
+    assert _answers(Definition(b"f", version, hidden), Symbol(b"f", reference), versioned) is found
+
+
+def test_symbols_of_a_library_that_is_left_out_must_be_missing_with_their_home():
+    process = Process(settings_of({}))
+    scope = process.open([system_library("stdc++")])
+    assert missing_symbols(scope, scope) == ()
+    user = scope[0]
+    without = [item for item in scope if item.library.soname != "libm.so.6"]
+    missing = missing_symbols([user], without)
+    assert missing
+    assert {item.home for item in missing} == {"libm.so.6"}
+    assert {item.needed_by for item in missing} == {(user.path,)}
+    assert all("@GLIBC_" in item.name for item in missing)
 
 
 def test_library_that_defines_versions_must_say_which():
