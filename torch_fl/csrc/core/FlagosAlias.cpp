@@ -1,61 +1,58 @@
 #include "core/FlagosAlias.h"
 
+#include <c10/util/Exception.h>
+
 #include <utility>
 
 namespace flagos {
 
 namespace {
 
-/// Reaches protected members of TensorImpl through pointers to members, which a derived class may form.
-struct ImplAccess : c10::TensorImpl {
-  static void copy_metadata(const c10::TensorImpl& from, c10::TensorImpl& to) {
-    copy_generic_tensor_metadata(&from, &to);
-  }
-  static c10::Storage& storage(c10::TensorImpl& impl) { return impl.*(&ImplAccess::storage_); }
-  static c10::DispatchKeySet& keys(c10::TensorImpl& impl) { return impl.*(&ImplAccess::key_set_); }
-  static c10::VariableVersion& version(c10::TensorImpl& impl) { return impl.*(&ImplAccess::version_counter_); }
-  static std::optional<c10::Device>& device(c10::TensorImpl& impl) { return impl.*(&ImplAccess::device_opt_); }
-};
+bool same_geometry(const c10::TensorImpl& left, const c10::TensorImpl& right) {
+  return left.sizes().equals(right.sizes()) && left.strides().equals(right.strides()) &&
+         left.storage_offset() == right.storage_offset();
+}
 
-/// Moves a TensorImpl to another device type; PyTorch's own function changes the keys, but not the device.
-void retarget(c10::TensorImpl& impl, c10::Device device) {
-  impl._change_backend_component_keys(device);
-  ImplAccess::device(impl) = device;
+void retarget(c10::TensorImpl& impl) {
+  ImplAccess::keys(impl) = flagos_keys(impl.key_set());
+  ImplAccess::device(impl) = flagos_device(*ImplAccess::device(impl));
 }
 
 }  // namespace
 
-at::Tensor make_alias(const at::Tensor& tensor, c10::Storage storage) {
-  const c10::TensorImpl& from = *tensor.unsafeGetTensorImpl();
-  // The VIEW constructor allocates no version counter; the alias counts on its original's.
-  auto impl =
-      c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), kVendorKeys, from.dtype());
-  ImplAccess::copy_metadata(from, *impl);
-  // Conjugate and negative bits must stay; Python's keys belong to the original's PyObject.
-  ImplAccess::keys(*impl) = from.key_set() - c10::python_ks;
-  ImplAccess::version(*impl) = from.version_counter();
-  retarget(*impl, vendor_device(from.device()));
-  return at::Tensor(std::move(impl));
-}
-
 at::Tensor adopt(at::Tensor result, c10::Storage storage) {
-  const c10::Device device = flagos_device(result.device());
   if (result.use_count() == 1) {
     c10::TensorImpl& impl = *result.unsafeGetTensorImpl();
     ImplAccess::storage(impl) = std::move(storage);
-    retarget(impl, device);
+    retarget(impl);
     return result;
   }
   const c10::TensorImpl& from = *result.unsafeGetTensorImpl();
   auto impl = c10::make_intrusive<c10::TensorImpl>(std::move(storage), from.key_set(), from.dtype());
   ImplAccess::copy_metadata(from, *impl);
   ImplAccess::keys(*impl) = from.key_set();
-  retarget(*impl, device);
+  ImplAccess::device(*impl) = from.device();
+  retarget(*impl);
   return at::Tensor(std::move(impl));
 }
 
 void replace_storage(const at::Tensor& tensor, c10::Storage storage) {
   ImplAccess::storage(*tensor.unsafeGetTensorImpl()) = std::move(storage);
+}
+
+void follow_geometry(const at::Tensor& original, const at::Tensor& alias) {
+  c10::TensorImpl& to = *original.unsafeGetTensorImpl();
+  const c10::TensorImpl& from = *alias.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(!same_geometry(to, from))) {
+    to.set_sizes_and_strides(from.sizes(), from.strides(), from.storage_offset());
+  }
+}
+
+void check_layout(const at::Tensor& result) {
+  TORCH_CHECK_NOT_IMPLEMENTED(is_dense_vendor(result) && result.has_storage(),
+                              "flagos: an operator returned a tensor of layout ", result.layout(), " and key set ",
+                              toString(result.key_set()),
+                              "; flagos has dense tensors only, move the operands to the CPU first");
 }
 
 }  // namespace flagos

@@ -91,7 +91,7 @@ void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, 
   for (size_t i = stack->size() - schema.arguments().size(); i < stack->size(); ++i) {
     lend_argument(call, (*stack)[i]);
   }
-  call.enter();
+  VendorCall::enter();
   with_own_words([&] { op.redispatchBoxed(kVendorKeys, stack); });
   call.finish();
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {

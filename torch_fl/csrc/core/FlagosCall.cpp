@@ -1,7 +1,5 @@
 #include "core/FlagosCall.h"
 
-#include <c10/util/Exception.h>
-
 #include <utility>
 
 #include "core/FlagosAlias.h"
@@ -13,19 +11,8 @@ namespace flagos {
 
 namespace {
 
-constexpr c10::DispatchKeySet kForeignLayouts({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
-                                               c10::DispatchKey::Quantized, c10::DispatchKey::NestedTensor});
-
-void check_layout(const at::Tensor& result) {
-  TORCH_CHECK_NOT_IMPLEMENTED(!result.key_set().has_any(kForeignLayouts) && result.has_storage(),
-                              "flagos: an operator returned a tensor of layout ", result.layout(), " and key set ",
-                              toString(result.key_set()),
-                              "; flagos has dense tensors only, move the operands to the CPU first");
-}
-
-bool same_geometry(const c10::TensorImpl& left, const c10::TensorImpl& right) {
-  return left.sizes().equals(right.sizes()) && left.strides().equals(right.strides()) &&
-         left.storage_offset() == right.storage_offset();
+c10::intrusive_ptr<c10::StorageImpl> shared(c10::StorageImpl* storage) {
+  return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage);
 }
 
 }  // namespace
@@ -34,39 +21,28 @@ VendorCall::~VendorCall() {
   if (writes_ == Writes::No) {
     return;
   }
-  for (StoragePair& pair : storages_) {
-    if (!pair.owner) {
-      follow_vendor(*pair.flagos);
-    } else if (pair.vendor->_mutable_data_ptr_no_checks().get() != pair.flagos->_mutable_data_ptr_no_checks().get()) {
-      become_facade(*pair.flagos, std::move(pair.owner));
-    }
+  for (const StoragePair& pair : storages_) {
+    follow_vendor(*pair.flagos.unsafeGetStorageImpl(), *pair.vendor.unsafeGetStorageImpl());
   }
-}
-
-void VendorCall::note_device(c10::Device device) {
-  if (!device_) {
-    device_ = vendor_device(device);
-  }
-}
-
-void VendorCall::note_storage(c10::StorageImpl* flagos, c10::StorageImpl* vendor,
-                              c10::intrusive_ptr<c10::StorageImpl> owner) {
-  flagos_storages_.add(flagos);
-  vendor_storages_.add(vendor);
-  storages_.push_back({flagos, vendor, std::move(owner)});
 }
 
 c10::Storage VendorCall::lend_storage(c10::StorageImpl* storage) {
+  c10::StorageImpl* vendor = vendor_storage(*storage);
+  // A facade that nobody writes to leads to its vendor storage and back without our notes.
+  if (vendor != nullptr && writes_ == Writes::No) {
+    return shared(vendor);
+  }
   if (const auto known = flagos_storages_.find(storage)) {
-    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storages_[*known].vendor));
+    return storages_[*known].vendor;
   }
-  if (c10::StorageImpl* vendor = vendor_storage(*storage)) {
-    note_storage(storage, vendor, {});
-    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
-  }
-  auto owner = borrow_storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
-  note_storage(storage, owner.get(), owner);
-  return c10::Storage(std::move(owner));
+  c10::Storage lent = vendor != nullptr ? shared(vendor) : borrow_storage(shared(storage));
+  note_storage(shared(storage), lent);
+  return lent;
+}
+
+void VendorCall::note_storage(c10::Storage flagos, c10::Storage vendor) {
+  flagos_storages_.add(flagos.unsafeGetStorageImpl());
+  storages_.push_back({std::move(flagos), std::move(vendor)});
 }
 
 at::Tensor VendorCall::lend(at::Tensor original) {
@@ -76,11 +52,10 @@ at::Tensor VendorCall::lend(at::Tensor original) {
   if (const auto known = originals_.find(original.unsafeGetTensorImpl())) {
     return operands_[*known].alias;
   }
-  note_device(original.device());
   at::Tensor alias = make_alias(original, lend_storage(storage_of(original)));
   originals_.add(original.unsafeGetTensorImpl());
-  aliases_.add(alias.unsafeGetTensorImpl());
-  operands_.push_back({std::move(original), alias});
+  c10::StorageImpl* vendor = storage_of(alias);
+  operands_.push_back({std::move(original), alias, vendor});
   return alias;
 }
 
@@ -89,12 +64,7 @@ std::optional<at::Tensor> VendorCall::lend(const std::optional<at::Tensor>& orig
 }
 
 c10::Device VendorCall::lend(c10::Device device) {
-  if (device.type() != kFlagos) {
-    return device;
-  }
-  const c10::Device resolved(kVendor, resolve_index(device.index()));
-  note_device(resolved);
-  return resolved;
+  return device.type() == kFlagos ? c10::Device(kVendor, resolve_index(device.index())) : device;
 }
 
 c10::Stream VendorCall::lend(const c10::Stream& stream) {
@@ -107,37 +77,33 @@ c10::Storage VendorCall::lend(const c10::Storage& storage) {
 
 at::Generator VendorCall::lend(const at::Generator& generator) { return vendor_generator(generator); }
 
-void VendorCall::enter() {
-  ensure_vendor_ready();
-  // Where there is one device, it is current.
-  if (device_ && device_count() > 1) {
-    guard_.emplace(*device_);
-  }
-}
+void VendorCall::enter() { ensure_vendor_ready(); }
 
 void VendorCall::finish() {
   if (writes_ == Writes::No) {
     return;
   }
   for (const Operand& operand : operands_) {
-    c10::TensorImpl& original = *operand.original.unsafeGetTensorImpl();
-    const c10::TensorImpl& alias = *operand.alias.unsafeGetTensorImpl();
-    c10::Storage storage = take_storage(storage_of(operand.alias));
-    if (storage.unsafeGetStorageImpl() != storage_of(operand.original)) {
-      replace_storage(operand.original, std::move(storage));
+    if (C10_UNLIKELY(storage_of(operand.alias) != operand.vendor)) {
+      replace_storage(operand.original, take_storage(storage_of(operand.alias)));
     }
-    if (!same_geometry(original, alias)) {
-      original.set_sizes_and_strides(alias.sizes(), alias.strides(), alias.storage_offset());
-    }
+    follow_geometry(operand.original, operand.alias);
   }
 }
 
 c10::Storage VendorCall::take_storage(c10::StorageImpl* vendor) {
-  if (const auto known = vendor_storages_.find(vendor)) {
-    return c10::Storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storages_[*known].flagos));
+  for (const StoragePair& pair : storages_) {
+    if (pair.vendor.unsafeGetStorageImpl() == vendor) {
+      return pair.flagos;
+    }
   }
-  c10::Storage facade = make_facade(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
-  note_storage(facade.unsafeGetStorageImpl(), vendor, {});
+  for (const Operand& operand : operands_) {
+    if (vendor_storage(*storage_of(operand.original)) == vendor) {
+      return shared(storage_of(operand.original));
+    }
+  }
+  c10::Storage facade = make_facade(shared(vendor));
+  note_storage(facade, shared(vendor));
   return facade;
 }
 
@@ -145,8 +111,17 @@ at::Tensor VendorCall::take(at::Tensor result) {
   if (!is_vendor(result)) {
     return result;
   }
-  if (const auto known = aliases_.find(result.unsafeGetTensorImpl())) {
-    return operands_[*known].original;
+  if (C10_LIKELY(is_dense_vendor(result) && result.has_storage() && is_fresh(result))) {
+    return adopt_fresh(std::move(result));
+  }
+  return take_shared(std::move(result));
+}
+
+at::Tensor VendorCall::take_shared(at::Tensor result) {
+  for (const Operand& operand : operands_) {
+    if (operand.alias.is_same(result)) {
+      return operand.original;
+    }
   }
   check_layout(result);
   c10::Storage storage = take_storage(storage_of(result));

@@ -4,8 +4,6 @@
 #include <c10/util/Exception.h>
 #include <pthread.h>
 
-#include <atomic>
-
 namespace flagos {
 
 namespace {
@@ -24,17 +22,17 @@ const GuardImpl* find_vendor_guard() noexcept {
   return guard;
 }
 
-std::atomic<bool> g_ready{false};
-
 /// Set in a child that was forked after initialisation: no vendor's runtime survives that.
 std::atomic<bool> g_bad_fork{false};
 
 void leave_to_parent() noexcept {
   g_bad_fork.store(true, std::memory_order_relaxed);
-  g_ready.store(false, std::memory_order_release);
+  vendor_is_ready.store(false, std::memory_order_release);
 }
 
 }  // namespace
+
+std::atomic<bool> vendor_is_ready{false};
 
 bool has_vendor() noexcept { return find_vendor_guard() != nullptr; }
 
@@ -65,10 +63,7 @@ c10::DeviceIndex resolve_index(int64_t index) {
   return static_cast<c10::DeviceIndex>(index);
 }
 
-void ensure_vendor_ready() {
-  if (C10_LIKELY(g_ready.load(std::memory_order_acquire))) {
-    return;
-  }
+void initialise_vendor() {
   TORCH_CHECK(!g_bad_fork.load(std::memory_order_relaxed),
               "Cannot re-initialize flagos in forked subprocess. To use flagos with multiprocessing, you must use the "
               "'spawn' start method");
@@ -78,7 +73,7 @@ void ensure_vendor_ready() {
   at::globalContext().lazyInitDevice(kVendor);
   static const int watching = pthread_atfork(nullptr, nullptr, &leave_to_parent);
   TORCH_CHECK(watching == 0, "flagos: pthread_atfork failed with error ", watching);
-  g_ready.store(true, std::memory_order_release);
+  vendor_is_ready.store(true, std::memory_order_release);
 }
 
 }  // namespace flagos

@@ -4,7 +4,9 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/Stream.h>
 #include <c10/core/impl/DeviceGuardImplInterface.h>
+#include <c10/macros/Macros.h>
 
+#include <atomic>
 #include <cstdint>
 
 #include "core/FlagosMacros.h"
@@ -46,8 +48,18 @@ FLAGOS_API c10::DeviceIndex current_device();
 /// Returns `index`, or the current device's for -1. Throws c10::Error for any other index that no device has.
 FLAGOS_API c10::DeviceIndex resolve_index(int64_t index);
 
-/// Initialises the vendor's runtime once. Its default generators and its caching allocator do not exist before that.
-/// Throws c10::Error when there is no device.
-FLAGOS_API void ensure_vendor_ready();
+/// Whether initialise_vendor() has succeeded in this process.
+FLAGOS_API extern std::atomic<bool> vendor_is_ready;
+
+/// Initialises the vendor's runtime. Throws c10::Error when there is no device.
+FLAGOS_API void initialise_vendor();
+
+/// Initialises the vendor's runtime at the first call: its default generators and its caching allocator do not exist
+/// before that. Later calls cost one load.
+inline void ensure_vendor_ready() {
+  if (C10_UNLIKELY(!vendor_is_ready.load(std::memory_order_acquire))) {
+    initialise_vendor();
+  }
+}
 
 }  // namespace flagos

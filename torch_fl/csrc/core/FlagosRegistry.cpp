@@ -11,6 +11,7 @@
 
 #include "core/FlagosBoxed.h"
 #include "core/FlagosHooks.h"
+#include "core/FlagosHotOperators.h"
 #include "core/FlagosProfiler.h"
 
 namespace flagos {
@@ -59,7 +60,8 @@ class Registry final {
       if (is_skipped(name) || !op || op->hasKernelForDispatchKey(c10::DispatchKey::PrivateUse1)) {
         continue;
       }
-      add(name, c10::KernelFunction::makeFromBoxedFunction<&run_on_vendor>());
+      c10::KernelFunction hot = hot_kernel(name);
+      add(name, hot.isValid() ? std::move(hot) : c10::KernelFunction::makeFromBoxedFunction<&run_on_vendor>());
       ++boxed_;
     }
   }

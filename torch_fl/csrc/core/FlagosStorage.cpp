@@ -15,9 +15,6 @@ namespace flagos {
 
 namespace {
 
-/// Doubles as the mark by which facades are recognised.
-void drop_vendor_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
-
 void drop_borrowed_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
 
 /// A vendor tensor over the first `nbytes` bytes of a vendor storage.
@@ -28,44 +25,41 @@ at::Tensor bytes_of(const c10::intrusive_ptr<c10::StorageImpl>& storage, size_t 
   return at::Tensor(std::move(impl));
 }
 
+/// Makes a storage that was none a facade of `vendor`.
+void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImpl> vendor) noexcept {
+  const c10::DeviceIndex index = storage.device().index();
+  c10::SymInt nbytes = vendor->sym_nbytes();
+  storage.set_data_ptr_noswap(facade_pointer(std::move(vendor), index));
+  storage.set_nbytes(std::move(nbytes));
+  storage.set_allocator(&flagos_allocator());
+}
+
 }  // namespace
 
-c10::StorageImpl* vendor_storage(const c10::DataPtr& pointer) noexcept {
-  return pointer.get_deleter() == &drop_vendor_storage ? static_cast<c10::StorageImpl*>(pointer.get_context())
-                                                       : nullptr;
+void drop_vendor_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
+
+c10::Allocator* facade_allocator() {
+  static c10::Allocator* const allocator = &flagos_allocator();
+  return allocator;
 }
 
-c10::StorageImpl* vendor_storage(const c10::StorageImpl& storage) noexcept {
-  // The unchecked accessor is not const, though it only returns the member.
-  return vendor_storage(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks());
-}
-
-c10::DataPtr facade_pointer(c10::intrusive_ptr<c10::StorageImpl> vendor, c10::DeviceIndex index) {
-  void* data = vendor->_mutable_data_ptr_no_checks().get();
-  return {data, vendor.release(), &drop_vendor_storage, c10::Device(kFlagos, index)};
-}
-
-c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor) {
-  const c10::DeviceIndex index = vendor->device().index();
-  const bool resizable = vendor->resizable();
-  c10::SymInt nbytes = vendor->sym_nbytes();
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
-                                               facade_pointer(std::move(vendor), index), &flagos_allocator(),
-                                               resizable);
-}
-
-void follow_vendor(c10::StorageImpl& facade) noexcept {
-  c10::StorageImpl* vendor = vendor_storage(facade);
-  if (vendor == nullptr) {
+void follow_vendor(c10::StorageImpl& storage, c10::StorageImpl& vendor) noexcept {
+  c10::DataPtr& pointer = storage._mutable_data_ptr_no_checks();
+  void* data = vendor._mutable_data_ptr_no_checks().get();
+  const bool moved = pointer.get() != data;
+  if (vendor_storage(pointer) != &vendor) {
+    if (moved) {
+      become_facade(storage, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(&vendor));
+    }
     return;
   }
-  c10::DataPtr& pointer = facade._mutable_data_ptr_no_checks();
-  void* data = vendor->_mutable_data_ptr_no_checks().get();
-  if (pointer.get() != data) {
+  if (moved) {
     const c10::Device device = pointer.device();
     pointer = c10::DataPtr(data, pointer.release_context(), &drop_vendor_storage, device);
   }
-  facade.set_nbytes(vendor->sym_nbytes());
+  if (storage.nbytes() != vendor.nbytes()) {
+    storage.set_nbytes(vendor.nbytes());
+  }
 }
 
 c10::intrusive_ptr<c10::StorageImpl> borrow_storage(c10::intrusive_ptr<c10::StorageImpl> storage) {
@@ -83,14 +77,6 @@ c10::StorageImpl* lending_storage(const c10::StorageImpl& vendor) noexcept {
   const c10::DataPtr& pointer = const_cast<c10::StorageImpl&>(vendor)._mutable_data_ptr_no_checks();
   return pointer.get_deleter() == &drop_borrowed_storage ? static_cast<c10::StorageImpl*>(pointer.get_context())
                                                          : nullptr;
-}
-
-void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImpl> vendor) noexcept {
-  const c10::DeviceIndex index = storage.device().index();
-  c10::SymInt nbytes = vendor->sym_nbytes();
-  storage.set_data_ptr_noswap(facade_pointer(std::move(vendor), index));
-  storage.set_nbytes(std::move(nbytes));
-  storage.set_allocator(&flagos_allocator());
 }
 
 void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
@@ -113,7 +99,7 @@ void resize_storage(c10::StorageImpl& storage, size_t nbytes) {
   }
   behind->set_data_ptr_noswap(fresh->set_data_ptr(c10::DataPtr()));
   behind->set_nbytes(nbytes);
-  follow_vendor(storage);
+  follow_vendor(storage, *behind);
 }
 
 }  // namespace flagos

@@ -3,6 +3,9 @@
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
 
+#include <utility>
+
+#include "core/FlagosDevice.h"
 #include "core/FlagosMacros.h"
 
 namespace flagos {
@@ -17,29 +20,48 @@ namespace flagos {
 // Invariant, between operator calls: a facade and its vendor storage have the same address and size, and one vendor
 // storage has one facade.
 
-/// Returns the vendor storage behind `storage`, or null if it is no facade (from_blob, DLPack, another allocator).
-c10::StorageImpl* vendor_storage(const c10::StorageImpl& storage) noexcept;
+/// Deleter of every facade's DataPtr, and the mark by which facades are recognised.
+void drop_vendor_storage(void* context);
 
-/// As above for a DataPtr.
-c10::StorageImpl* vendor_storage(const c10::DataPtr& pointer) noexcept;
+/// The allocator that facades name, which flagos_allocator() is.
+c10::Allocator* facade_allocator();
+
+/// Returns the vendor storage behind a pointer, or null if it is no facade's (from_blob, DLPack, another allocator).
+inline c10::StorageImpl* vendor_storage(const c10::DataPtr& pointer) noexcept {
+  return pointer.get_deleter() == &drop_vendor_storage ? static_cast<c10::StorageImpl*>(pointer.get_context())
+                                                       : nullptr;
+}
+
+/// As above for a storage.
+inline c10::StorageImpl* vendor_storage(const c10::StorageImpl& storage) noexcept {
+  // The unchecked accessor is not const, though it only returns the member.
+  return vendor_storage(const_cast<c10::StorageImpl&>(storage)._mutable_data_ptr_no_checks());
+}
 
 /// Returns a pointer that owns one reference to `vendor` and reports device `index` of flagos.
-c10::DataPtr facade_pointer(c10::intrusive_ptr<c10::StorageImpl> vendor, c10::DeviceIndex index);
+inline c10::DataPtr facade_pointer(c10::intrusive_ptr<c10::StorageImpl> vendor, c10::DeviceIndex index) {
+  void* data = vendor->_mutable_data_ptr_no_checks().get();
+  return {data, vendor.release(), &drop_vendor_storage, c10::Device(kFlagos, index)};
+}
 
 /// Returns a new facade of `vendor`, which must not have one yet.
-c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor);
+inline c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor) {
+  const c10::DeviceIndex index = vendor->_mutable_data_ptr_no_checks().device().index();
+  const bool resizable = vendor->resizable();
+  c10::SymInt nbytes = vendor->sym_nbytes();
+  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
+                                               facade_pointer(std::move(vendor), index), facade_allocator(), resizable);
+}
 
-/// Makes address and size of a facade equal to those of its vendor storage, which a kernel may have resized.
-void follow_vendor(c10::StorageImpl& facade) noexcept;
+/// Makes address and size of a flagos storage equal to those of the vendor storage behind it, which a kernel may have
+/// resized. A storage that was no facade, and whose borrowed twin has moved to other memory, becomes one.
+void follow_vendor(c10::StorageImpl& storage, c10::StorageImpl& vendor) noexcept;
 
 /// Returns a vendor storage over the memory of a storage that is no facade; it keeps `storage` alive.
 c10::intrusive_ptr<c10::StorageImpl> borrow_storage(c10::intrusive_ptr<c10::StorageImpl> storage);
 
 /// Returns the flagos storage that `vendor` borrows its memory from, or null if it owns its memory.
 c10::StorageImpl* lending_storage(const c10::StorageImpl& vendor) noexcept;
-
-/// Makes `storage`, whose borrowed twin a kernel has resized, a facade of that twin.
-void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImpl> vendor) noexcept;
 
 /// Resizes a flagos storage to `nbytes`, keeping its content up to the smaller size. Throws c10::Error if it is not
 /// resizable or there is not enough memory; it is unchanged then.

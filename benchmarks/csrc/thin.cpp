@@ -1,0 +1,136 @@
+// Kernels as thin as a host's part of a real vendor kernel: check of devices, allocation, a few additions. They take
+// the places of the vendor's own in this process, so that what an operator call costs beside them is the dispatch
+// alone.
+#include <ATen/ATen.h>
+#include <ATen/EmptyTensor.h>
+#include <ATen/core/LegacyTypeDispatch.h>
+#include <torch/library.h>
+
+#include <cstdint>
+#include <cstdio>
+#include <ctime>
+#include <exception>
+#include <functional>
+#include <map>
+#include <string>
+#include <vector>
+
+namespace {
+
+constexpr int64_t kElements = 8;
+
+void check(const at::Tensor& left, const at::Tensor& right) {
+  TORCH_CHECK(left.is_cuda() && left.device() == right.device(), "thin kernel: expected operands on one cuda device");
+}
+
+at::Tensor allocate(c10::IntArrayRef size) {
+  return at::detail::empty_generic(size, c10::GetAllocator(c10::DeviceType::CUDA),
+                                   c10::DispatchKeySet(c10::DispatchKey::CUDA), at::kFloat, std::nullopt);
+}
+
+void add_into(const at::Tensor& left, const at::Tensor& right, const at::Tensor& result) {
+  const float* a = left.const_data_ptr<float>();
+  const float* b = right.const_data_ptr<float>();
+  float* c = result.mutable_data_ptr<float>();
+  for (int64_t i = 0; i < kElements; ++i) {
+    c[i] = a[i] + b[i];
+  }
+}
+
+at::Tensor add(const at::Tensor& left, const at::Tensor& right, const at::Scalar& /*alpha*/) {
+  check(left, right);
+  at::Tensor result = allocate(left.sizes());
+  add_into(left, right, result);
+  return result;
+}
+
+at::Tensor& add_(at::Tensor& left, const at::Tensor& right, const at::Scalar& /*alpha*/) {
+  check(left, right);
+  add_into(left, right, left);
+  return left;
+}
+
+at::Tensor& add_out(const at::Tensor& left, const at::Tensor& right, const at::Scalar& /*alpha*/, at::Tensor& out) {
+  check(left, right);
+  check(left, out);
+  add_into(left, right, out);
+  return out;
+}
+
+at::Tensor neg(const at::Tensor& self) {
+  at::Tensor result = allocate(self.sizes());
+  add_into(self, self, result);
+  return result;
+}
+
+at::Tensor cat(const at::ITensorListRef& tensors, int64_t /*dim*/) {
+  at::Tensor result = allocate({kElements});
+  for (const at::Tensor& tensor : tensors) {
+    add_into(tensor, tensor, result);
+  }
+  return result;
+}
+
+TORCH_LIBRARY_IMPL(aten, CUDA, library) {
+  library.impl("add.Tensor", TORCH_FN(add));
+  library.impl("add_.Tensor", TORCH_FN(add_));
+  library.impl("add.out", TORCH_FN(add_out));
+  library.impl("neg", TORCH_FN(neg));
+  library.impl("cat", TORCH_FN(cat));
+}
+
+using Call = std::function<void()>;
+
+std::map<std::string, Call> calls_on(const std::string& device) {
+  const auto make = [&] { return at::ones({kElements}, at::TensorOptions(c10::Device(device)).dtype(at::kFloat)); };
+  const at::Tensor x = make();
+  const at::Tensor y = make();
+  const at::Tensor out = make();
+  std::vector<at::Tensor> few{x, y};
+  std::vector<at::Tensor> many;
+  for (int i = 0; i < 32; ++i) {
+    many.push_back(make());
+  }
+  const c10::Device place(device);
+  return {
+      {"neg", [=] { at::_ops::neg::call(x); }},
+      {"add", [=] { at::_ops::add_Tensor::call(x, y, 1); }},
+      {"add_", [=]() mutable { at::_ops::add__Tensor::call(const_cast<at::Tensor&>(x), y, 1); }},
+      {"add.out", [=]() mutable { at::_ops::add_out::call(x, y, 1, const_cast<at::Tensor&>(out)); }},
+      {"cat of 2", [=] { at::_ops::cat::call(few, 0); }},
+      {"cat of 32", [=] { at::_ops::cat::call(many, 0); }},
+      {"empty", [=] { at::empty({kElements}, at::TensorOptions(place)); }},
+      {"view", [=] { x.view({2, 4}); }},
+  };
+}
+
+double nanoseconds(const timespec& time) {
+  return static_cast<double>(time.tv_sec) * 1e9 + static_cast<double>(time.tv_nsec);
+}
+
+}  // namespace
+
+/// Returns the nanoseconds of this thread's CPU time that one call of a case takes on a device; -1 and a line on stderr
+/// if it fails. Keys of autograd are excluded, as they are inside an autograd kernel.
+extern "C" double thin_time(const char* name, const char* device, int64_t calls) {
+  try {
+    static std::map<std::string, std::map<std::string, Call>> prepared;
+    auto found = prepared.find(device);
+    if (found == prepared.end()) {
+      found = prepared.emplace(device, calls_on(device)).first;
+    }
+    const Call& call = found->second.at(name);
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    timespec start{};
+    timespec end{};
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
+    for (int64_t i = 0; i < calls; ++i) {
+      call();
+    }
+    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    return (nanoseconds(end) - nanoseconds(start)) / static_cast<double>(calls);
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "%s on %s: %s\n", name, device, error.what());
+    return -1;
+  }
+}

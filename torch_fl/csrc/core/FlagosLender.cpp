@@ -1,0 +1,73 @@
+#include "core/FlagosLender.h"
+
+#include <utility>
+
+namespace flagos {
+
+c10::intrusive_ptr<c10::StorageImpl> Lender::lend_foreign(c10::StorageImpl* storage) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (origins_[i].vendor != nullptr && storage_of(*origins_[i].original) == storage) {
+      return c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(origins_[i].vendor);
+    }
+  }
+  return borrow_storage(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(storage));
+}
+
+void Lender::follow(const at::Tensor& original, bool geometry) {
+  for (size_t i = 0; i < count_; ++i) {
+    if (origins_[i].vendor != nullptr && origins_[i].original->is_same(original)) {
+      follow_vendor(*storage_of(original), *origins_[i].vendor);
+      if (geometry) {
+        follow_geometry(original, aliases_[i]);
+      }
+      return;
+    }
+  }
+}
+
+void Lender::take_shared(at::Tensor* results, size_t position) {
+  at::Tensor& result = results[position];
+  if (!is_vendor(result)) {
+    return;
+  }
+  for (size_t i = 0; i < count_; ++i) {
+    if (aliases_[i].is_same(result)) {
+      result = *origins_[i].original;
+      return;
+    }
+  }
+  check_layout(result);
+  c10::Storage storage = storage_for(storage_of(result), results, position);
+  result = adopt(std::move(result), std::move(storage));
+}
+
+c10::Storage Lender::storage_for(c10::StorageImpl* vendor, const at::Tensor* earlier, size_t count) const {
+  for (size_t i = 0; i < count_; ++i) {
+    if (origins_[i].vendor == vendor) {
+      return origins_[i].original->storage();
+    }
+  }
+  for (size_t i = 0; i < count; ++i) {
+    if (is_flagos(earlier[i]) && vendor_storage(*storage_of(earlier[i])) == vendor) {
+      return earlier[i].storage();
+    }
+  }
+  return make_facade(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
+}
+
+LentOptionals lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {
+  LentOptionals result;
+  result.originals.reserve(list.size());
+  result.lent.reserve(list.size());
+  for (size_t i = 0; i < list.size(); ++i) {
+    std::optional<at::Tensor> element = list.get(i);
+    if (element) {
+      result.originals.push_back(*std::move(element));
+      element = lender.lend_element(result.originals.back());
+    }
+    result.lent.push_back(std::move(element));
+  }
+  return result;
+}
+
+}  // namespace flagos

@@ -1,0 +1,211 @@
+#pragma once
+
+#include <ATen/core/Generator.h>
+#include <ATen/core/IListRef.h>
+#include <ATen/core/List.h>
+#include <ATen/core/Tensor.h>
+
+#include <cstddef>
+#include <optional>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/FlagosAlias.h"
+#include "core/FlagosDevice.h"
+#include "core/FlagosGenerator.h"
+#include "core/FlagosStorage.h"
+
+namespace flagos {
+
+/// Where a lent operand came from. `original` is the caller's and outlives the call; `vendor` is the storage that was
+/// behind its own, null for what is not flagos'.
+struct Origin {
+  const at::Tensor* original;
+  c10::StorageImpl* vendor;
+};
+
+/// The operands of one call that are lent to the vendor: `aliases[i]` stands for `*origins[i].original`. The arrays are
+/// the caller's, who knows how many operands there may be.
+class Lender final {
+ public:
+  Lender(at::Tensor* aliases, Origin* origins) : aliases_(aliases), origins_(origins) {}
+
+  /// Returns the vendor's view of `tensor`, or `tensor` itself where it is not flagos'. One tensor that occurs twice is
+  /// lent once: kernels compare operands by identity.
+  const at::Tensor& lend(const at::Tensor& tensor) {
+    if (!is_dense_flagos(tensor)) {
+      return tensor;
+    }
+    for (size_t i = 0; i < count_; ++i) {
+      if (origins_[i].original->is_same(tensor)) {
+        return aliases_[i];
+      }
+    }
+    return lend_next(tensor);
+  }
+
+  /// Lends the element of a list. Earlier occurrences are not looked for: kernels do not compare these by identity.
+  const at::Tensor& lend_element(const at::Tensor& tensor) {
+    if (is_dense_flagos(tensor)) {
+      return lend_next(tensor);
+    }
+    origins_[count_] = {&tensor, nullptr};
+    return aliases_[count_++] = tensor;
+  }
+
+  /// The aliases from the next one on, which a list is lent to.
+  const at::Tensor* next() const { return aliases_ + count_; }
+
+  /// Takes `count` results, in place; see VendorCall::take.
+  void take(at::Tensor* results, size_t count) {
+    for (size_t i = 0; i < count; ++i) {
+      at::Tensor& result = results[i];
+      if (C10_LIKELY(is_dense_vendor(result) && result.has_storage() && is_fresh(result))) {
+        result = adopt_fresh(std::move(result));
+      } else {
+        take_shared(results, i);
+      }
+    }
+  }
+
+  /// Carries what the kernel did to `original`, an operand that it may write to, over to it. With `geometry` false, as
+  /// after an exception, only the storage follows: the memory may have moved before the kernel failed.
+  void follow(const at::Tensor& original, bool geometry);
+
+ private:
+  const at::Tensor& lend_next(const at::Tensor& tensor) {
+    c10::StorageImpl* storage = storage_of(tensor);
+    c10::StorageImpl* vendor = vendor_storage(*storage);
+    at::Tensor& alias = aliases_[count_];
+    if (C10_LIKELY(vendor != nullptr)) {
+      alias = make_alias(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
+    } else {
+      alias = make_alias(tensor, lend_foreign(storage));
+      vendor = storage_of(alias);
+    }
+    origins_[count_++] = {&tensor, vendor};
+    return alias;
+  }
+
+  c10::intrusive_ptr<c10::StorageImpl> lend_foreign(c10::StorageImpl* storage) const;
+  void take_shared(at::Tensor* results, size_t position);
+  c10::Storage storage_for(c10::StorageImpl* vendor, const at::Tensor* earlier, size_t count) const;
+
+  at::Tensor* aliases_;
+  Origin* origins_;
+  size_t count_ = 0;
+};
+
+/// Optional operands in a list; the list gives its elements by value only, so that they are kept here.
+struct LentOptionals {
+  operator const c10::List<std::optional<at::Tensor>>&() const { return lent; }
+
+  std::vector<at::Tensor> originals;
+  c10::List<std::optional<at::Tensor>> lent;
+};
+
+LentOptionals lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list);
+
+// Argument<T>: how an argument of type T, as at::_ops declares it, is lent.
+//   places(value)  how many operands it is
+//   lend(...)      something that converts to T
+//   kWritten       whether the operator writes to it
+
+/// Most types pass through.
+template <typename T>
+struct Argument {
+  static constexpr bool kWritten = false;
+  static constexpr size_t kPlaces = 0;
+  static size_t places(const std::decay_t<T>& /*value*/) { return 0; }
+  template <typename Value>
+  static Value&& lend(Lender& /*lender*/, Value&& value) {
+    return std::forward<Value>(value);
+  }
+};
+
+struct OneOperand {
+  static constexpr bool kWritten = false;
+  static constexpr size_t kPlaces = 1;
+  template <typename Value>
+  static size_t places(const Value& /*value*/) {
+    return 1;
+  }
+};
+
+template <>
+struct Argument<const at::Tensor&> : OneOperand {
+  static const at::Tensor& lend(Lender& lender, const at::Tensor& value) { return lender.lend(value); }
+};
+
+template <>
+struct Argument<at::Tensor&> : OneOperand {
+  static constexpr bool kWritten = true;
+  static at::Tensor& lend(Lender& lender, at::Tensor& value) { return const_cast<at::Tensor&>(lender.lend(value)); }
+};
+
+template <>
+struct Argument<const std::optional<at::Tensor>&> : OneOperand {
+  static std::optional<at::Tensor> lend(Lender& lender, const std::optional<at::Tensor>& value) {
+    return value ? std::optional<at::Tensor>(lender.lend(*value)) : std::nullopt;
+  }
+};
+
+/// Number of operands known only when called.
+constexpr size_t kAnyNumber = 1000;
+
+struct ManyOperands {
+  static constexpr bool kWritten = false;
+  static constexpr size_t kPlaces = kAnyNumber;
+  template <typename List>
+  static size_t places(const List& list) {
+    return list.size();
+  }
+  template <typename List>
+  static at::TensorList lend_list(Lender& lender, const List& list) {
+    const at::Tensor* first = lender.next();
+    for (const at::Tensor& tensor : list) {
+      lender.lend_element(tensor);
+    }
+    return {first, list.size()};
+  }
+};
+
+template <>
+struct Argument<at::TensorList> : ManyOperands {
+  static at::TensorList lend(Lender& lender, at::TensorList list) { return lend_list(lender, list); }
+};
+
+template <>
+struct Argument<const at::ITensorListRef&> : ManyOperands {
+  static at::ITensorListRef lend(Lender& lender, const at::ITensorListRef& list) { return lend_list(lender, list); }
+};
+
+template <>
+struct Argument<const c10::List<std::optional<at::Tensor>>&> : ManyOperands {
+  static LentOptionals lend(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {
+    return lend_optionals(lender, list);
+  }
+};
+
+template <>
+struct Argument<std::optional<at::Generator>> {
+  static constexpr bool kWritten = false;
+  static constexpr size_t kPlaces = 0;
+  static size_t places(const std::optional<at::Generator>& /*value*/) { return 0; }
+  static std::optional<at::Generator> lend(Lender& /*lender*/, const std::optional<at::Generator>& value) {
+    return value ? std::optional<at::Generator>(vendor_generator(*value)) : std::nullopt;
+  }
+};
+
+template <>
+struct Argument<std::optional<at::Device>> {
+  static constexpr bool kWritten = false;
+  static constexpr size_t kPlaces = 0;
+  static size_t places(const std::optional<at::Device>& /*value*/) { return 0; }
+  static std::optional<at::Device> lend(Lender& /*lender*/, const std::optional<at::Device>& value) {
+    return value && value->type() == kFlagos ? at::Device(kVendor, resolve_index(value->index())) : value;
+  }
+};
+
+}  // namespace flagos

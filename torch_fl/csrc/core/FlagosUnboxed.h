@@ -1,0 +1,166 @@
+#pragma once
+
+#include <ATen/core/boxing/KernelFunction.h>
+#include <c10/util/SmallVector.h>
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "core/FlagosBoxed.h"
+#include "core/FlagosErrors.h"
+#include "core/FlagosLender.h"
+
+namespace flagos {
+
+/// Room for the operands of one call: on the stack, except for long lists.
+template <size_t kCount>
+struct Places {
+  explicit Places(size_t /*count*/) {}
+  std::array<at::Tensor, kCount> aliases;
+  std::array<Origin, kCount> origins;
+};
+
+struct ListPlaces {
+  explicit ListPlaces(size_t count) : aliases(count), origins(count) {}
+  c10::SmallVector<at::Tensor, 8> aliases;
+  c10::SmallVector<Origin, 8> origins;
+};
+
+/// Results that are values are taken from the vendor; other types pass.
+template <typename Result>
+Result take_results(Lender& /*lender*/, Result result) {
+  return result;
+}
+inline at::Tensor take_results(Lender& lender, at::Tensor result) {
+  lender.take(&result, 1);
+  return result;
+}
+inline std::vector<at::Tensor> take_results(Lender& lender, std::vector<at::Tensor> results) {
+  lender.take(results.data(), results.size());
+  return results;
+}
+inline at::Tensor release(at::Tensor& tensor) { return std::move(tensor); }
+inline void restore(at::Tensor& tensor, at::Tensor& taken) { tensor = std::move(taken); }
+template <typename Other>
+at::Tensor release(Other& /*element*/) {
+  return {};
+}
+template <typename Other>
+void restore(Other& /*element*/, at::Tensor& /*taken*/) {}
+
+template <typename... Elements>
+std::tuple<Elements...> take_results(Lender& lender, std::tuple<Elements...> results) {
+  return std::apply(
+      [&](Elements&... elements) {
+        std::array<at::Tensor, sizeof...(Elements)> all{release(elements)...};
+        lender.take(all.data(), all.size());
+        size_t i = 0;
+        (restore(elements, all[i++]), ...);
+        return std::move(results);
+      },
+      results);
+}
+
+/// Unboxed<at::_ops::X>::run is a flagos kernel of the operator X. It does what run_on_vendor() does, compiled for the
+/// types of this operator's arguments: nothing is packed into IValues, and no type is looked at when it runs. Over the
+/// vendor's own call it costs one TensorImpl for each operand, and one StorageImpl for each new result.
+///
+/// An operator qualifies if it writes to its operands by `Tensor&` arguments only, apart from list elements, whose
+/// geometry it leaves, and puts no other storage under them.
+template <typename Op, typename Schema = typename Op::schema>
+struct Unboxed;
+
+template <typename Op, typename Result, typename... Arguments>
+struct Unboxed<Op, Result(Arguments...)> final {
+  static Result run(Arguments... arguments) {
+    constexpr size_t kPlaces = (Argument<Arguments>::kPlaces + ... + 0);
+    using Room = std::conditional_t<(kPlaces < kAnyNumber), Places<kPlaces>, ListPlaces>;
+    Room room((Argument<Arguments>::places(arguments) + ... + 0));
+    Lender lender(room.aliases.data(), room.origins.data());
+    ensure_vendor_ready();
+    const auto call = [&]() -> decltype(auto) {
+      return with_own_words([&]() -> decltype(auto) {
+        return Op::redispatch(kVendorKeys, Argument<Arguments>::lend(lender, std::forward<Arguments>(arguments))...);
+      });
+    };
+    if constexpr (!(Argument<Arguments>::kWritten || ...)) {
+      if constexpr (std::is_void_v<Result>) {
+        call();
+      } else {
+        return take_results(lender, call());
+      }
+    } else {
+      try {
+        call();
+      } catch (...) {
+        (follow<Arguments>(lender, arguments, /*geometry=*/false), ...);
+        throw;
+      }
+      (follow<Arguments>(lender, arguments, /*geometry=*/true), ...);
+      return written<Result>(std::tuple_cat(reference<Arguments>(arguments)...));
+    }
+  }
+
+ private:
+  template <typename T, typename Value>
+  static void follow(Lender& lender, const Value& value, bool geometry) {
+    if constexpr (Argument<T>::kWritten) {
+      lender.follow(value, geometry);
+    }
+  }
+
+  template <typename T, typename Value>
+  static auto reference(Value& value) {
+    if constexpr (Argument<T>::kWritten) {
+      return std::tuple<at::Tensor&>(value);
+    } else {
+      return std::tuple<>();
+    }
+  }
+
+  /// Such an operator returns what it was given to write to, in that order; or the first of it.
+  template <typename Return, typename References>
+  static Return written(References references) {
+    if constexpr (std::is_same_v<Return, at::Tensor&>) {
+      return std::get<0>(references);
+    } else if constexpr (!std::is_void_v<Return>) {
+      static_assert(std::is_same_v<Return, References>);
+      return references;
+    }
+  }
+};
+
+/// The same as a functor, which the dispatcher wants for kernels with a boxed side.
+template <typename Op, typename Schema = typename Op::schema>
+struct UnboxedFunctor;
+
+template <typename Op, typename Result, typename... Arguments>
+struct UnboxedFunctor<Op, Result(Arguments...)> final : c10::OperatorKernel {
+  Result operator()(Arguments... arguments) { return Unboxed<Op>::run(std::forward<Arguments>(arguments)...); }
+};
+
+/// Returns the kernel for the dispatcher: callers with an IValue stack go to run_on_vendor() at once.
+template <typename Op>
+c10::KernelFunction make_unboxed() {
+  return c10::KernelFunction::makeFromUnboxedFunctor<false, UnboxedFunctor<Op>>(std::make_unique<UnboxedFunctor<Op>>());
+}
+
+}  // namespace flagos
+
+namespace c10::impl {
+
+/// The dispatcher's own adapter would unpack the stack for each operator by code of its own, several times the size of
+/// the kernel, only for the kernel to do what run_on_vendor() does on the stack itself.
+template <typename Op, typename Schema>
+struct make_boxed_from_unboxed_functor<flagos::UnboxedFunctor<Op, Schema>, false> final {
+  static void call(OperatorKernel* /*functor*/, const OperatorHandle& op, DispatchKeySet keys, Stack* stack) {
+    flagos::run_on_vendor(op, keys, stack);
+  }
+};
+
+}  // namespace c10::impl
