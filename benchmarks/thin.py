@@ -1,13 +1,14 @@
-"""What an operator call on flagos costs over the vendor's own, in C++, beside kernels that do next to nothing.
+r"""What an operator call on flagos costs over the vendor's own, in C++, beside kernels that do next to nothing.
 
     python benchmarks/thin.py [--calls N] [--rounds N] [--json] [--case NAME --device DEVICE]
 
 Run where `torch_fl` is installed and its vendor's `cuda` works in the same process, as with the software device. The
-kernels of `csrc/thin.cpp`, compiled on the spot by g++, take the places of the vendor's. Each round times the same calls
-on both devices in turn, in one thread, by that thread's CPU time; the table gives medians in nanoseconds per call, and
-their difference, which is the result. With --case and --device, one case runs once, for instruction counts:
+kernels of `csrc/thin.cpp`, compiled on the spot by g++, take the places of the vendor's. Each round times the same
+calls on both devices in turn, in one thread, by that thread's CPU time; the table gives medians in nanoseconds per
+call, and their difference, which is the result. With --case and --device, one case runs once, to count instructions:
 
-    valgrind --tool=callgrind --toggle-collect=thin_time python benchmarks/thin.py --case add --device flagos --calls 5000
+    valgrind --tool=callgrind --instr-atstart=no \
+      python benchmarks/thin.py --case add --device flagos --calls 5000 --library thin.so
 """
 
 from __future__ import annotations

@@ -26,6 +26,14 @@ set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS
   "${backends}" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/backend.py" "${CMAKE_CURRENT_SOURCE_DIR}/bundle/backends.py"
   "${CMAKE_CURRENT_SOURCE_DIR}/bundle/selection.py")
 
+# Compilers' checkers, e.g. -DFLAGOS_SANITIZE=address: the process that loads the libraries must preload the runtime of it.
+set(FLAGOS_SANITIZE "" CACHE STRING "What to check at run time: address, undefined, thread; empty for nothing")
+set_property(CACHE FLAGOS_SANITIZE PROPERTY STRINGS "" address undefined thread)
+set(FLAGOS_SANITIZE_OPTIONS "")
+if(FLAGOS_SANITIZE)
+  set(FLAGOS_SANITIZE_OPTIONS "-fsanitize=${FLAGOS_SANITIZE}" -fno-omit-frame-pointer -g1)
+endif()
+
 if(NOT CMAKE_BUILD_TYPE)
   set(CMAKE_BUILD_TYPE Release)
 endif()

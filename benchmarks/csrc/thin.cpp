@@ -6,6 +6,13 @@
 #include <ATen/core/LegacyTypeDispatch.h>
 #include <torch/library.h>
 
+#if __has_include(<valgrind/callgrind.h>)
+#include <valgrind/callgrind.h>
+#else
+#define CALLGRIND_START_INSTRUMENTATION
+#define CALLGRIND_STOP_INSTRUMENTATION
+#endif
+
 #include <cstdint>
 #include <cstdio>
 #include <ctime>
@@ -121,13 +128,16 @@ extern "C" double thin_time(const char* name, const char* device, int64_t calls)
     }
     const Call& call = found->second.at(name);
     const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    call();
     timespec start{};
     timespec end{};
+    CALLGRIND_START_INSTRUMENTATION;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &start);
     for (int64_t i = 0; i < calls; ++i) {
       call();
     }
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &end);
+    CALLGRIND_STOP_INSTRUMENTATION;
     return (nanoseconds(end) - nanoseconds(start)) / static_cast<double>(calls);
   } catch (const std::exception& error) {
     std::fprintf(stderr, "%s on %s: %s\n", name, device, error.what());

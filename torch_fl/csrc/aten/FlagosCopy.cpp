@@ -1,9 +1,8 @@
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/ops/copy_ops.h>
 #include <torch/library.h>
 
-#include "core/FlagosCall.h"
-#include "core/FlagosDevice.h"
+#include "core/FlagosUnboxed.h"
 
 namespace flagos {
 
@@ -13,19 +12,11 @@ namespace {
 ///
 /// It is registered for copy_ itself, not only for _copy_from, to which PyTorch's own copy_ would come down: a
 /// conjugated tensor reaches copy_ as it is, but is resolved on its way to _copy_from, by a copy, without end.
-at::Tensor& copy_(at::Tensor& self, const at::Tensor& source, bool non_blocking) {
-  VendorCall call(Writes::No);
-  const at::Tensor target = call.lend(self);
-  const at::Tensor lent = call.lend(source);
-  call.enter();
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  target.copy_(lent, non_blocking);
-  return self;
-}
+using Copy = Unboxed<at::_ops::copy_>;
 
 at::Tensor copy_from(const at::Tensor& self, const at::Tensor& destination, bool non_blocking) {
   at::Tensor target = destination;
-  return copy_(target, self, non_blocking);
+  return Copy::run(target, self, non_blocking);
 }
 
 at::Tensor copy_from_and_resize(const at::Tensor& self, const at::Tensor& destination) {
@@ -51,7 +42,7 @@ bool has_compatible_shallow_copy_type(const at::Tensor& self, const at::Tensor& 
 }
 
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("copy_", TORCH_FN(copy_));
+  library.impl("copy_", TORCH_FN(Copy::run));
   library.impl("_copy_from", TORCH_FN(copy_from));
   library.impl("_copy_from_and_resize", TORCH_FN(copy_from_and_resize));
   library.impl("_has_compatible_shallow_copy_type", TORCH_FN(has_compatible_shallow_copy_type));

@@ -1,0 +1,124 @@
+"""flagos against the vendor's own device, each in a process of its own, in turn: operators and training steps.
+
+    python benchmarks/plain_build.py build/plain                 # or an installed wheel
+    python benchmarks/native.py --plugin build/plain --json out.json
+
+One process has no plugin and times `cuda`, the other has it and times `flagos`; both stay, and one works at a time.
+Two processes, because a torch process has one accelerator: with a plugin loaded, autograd follows the streams of the
+plugin's device type, and asserts on native tensors that need gradients. Rounds alternate between the two, so that a
+change of the machine's state meets both. Results are medians and differences of one run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+
+DEVICES = ("cuda", "flagos")
+WORKER = Path(__file__).resolve().parent / "native_cases.py"
+
+
+class Worker:
+    """A process that times cases on one device when told to."""
+
+    def __init__(self, device: str, plugin: Path | None) -> None:
+        environ = dict(os.environ)
+        if device == "flagos" and plugin is not None:
+            environ["PYTHONPATH"] = f"{plugin.resolve()}{os.pathsep}{environ.get('PYTHONPATH', '')}"
+        elif device != "flagos":
+            environ["TORCH_DEVICE_BACKEND_AUTOLOAD"] = "0"
+            environ["FLAGOS_HOOK"] = "0"
+        command = [sys.executable, str(WORKER), device]
+        self.process = subprocess.Popen(command, env=environ, text=True, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.device = device
+
+    def ask(self, request: dict[str, object]) -> dict[str, object]:
+        """Send one request and return the answer.
+
+        Raises:
+            RuntimeError: the worker is gone; its own words are on stderr.
+        """
+        assert self.process.stdin is not None  # noqa: S101 - given above
+        assert self.process.stdout is not None  # noqa: S101 - given above
+        self.process.stdin.write(json.dumps(request) + "\n")
+        self.process.stdin.flush()
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"the worker for {self.device} ended with {self.process.wait()} at {request}")
+        answer: dict[str, object] = json.loads(line)
+        return answer
+
+    def cases(self) -> dict[str, str]:
+        """Return the names of the cases, and whether each is an operator or a step."""
+        found: dict[str, str] = json.loads(str(self.ask({"case": "cases", "count": 0})["told"]))
+        return found
+
+    def end(self) -> None:
+        """Let the process end."""
+        self.process.communicate()
+
+
+def measure(workers: dict[str, Worker], case: str, count: int, rounds: int) -> dict[str, object]:
+    """Return all times of a case, in microseconds per call or step, and what the device said of its results."""
+    times: dict[str, list[float]] = {device: [] for device in DEVICES}
+    told: dict[str, object] = {}
+    for number in range(rounds + 1):
+        order = DEVICES if number % 2 else DEVICES[::-1]
+        for device in order:
+            answer = workers[device].ask({"case": case, "count": count})
+            told[device] = answer["told"]
+            if number:
+                times[device].append(float(str(answer["us"])))
+    middle = {device: statistics.median(taken) for device, taken in times.items()}
+    return {
+        "cuda_us": middle["cuda"],
+        "flagos_us": middle["flagos"],
+        "over_us": middle["flagos"] - middle["cuda"],
+        "ratio": middle["flagos"] / middle["cuda"],
+        "us": times,
+        "told": told,
+    }
+
+
+def show(name: str, result: dict[str, object]) -> None:
+    """Print one row, on stderr: what was asked for as JSON goes to stdout."""
+    numbers = [float(str(result[key])) for key in ("cuda_us", "flagos_us", "over_us", "ratio")]
+    print("{:24} {:10.2f} {:10.2f} {:+9.3f} {:7.3f}".format(name, *numbers), file=sys.stderr, flush=True)
+
+
+def main() -> None:
+    """Run everything and write the JSON."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--plugin", type=Path, help="folder of plain_build.py; otherwise the installed wheel")
+    parser.add_argument("--calls", type=int, default=3000)
+    parser.add_argument("--steps", type=int, default=20)
+    parser.add_argument("--rounds", type=int, default=9)
+    parser.add_argument("--cases", nargs="*", help="only these")
+    parser.add_argument("--json", type=Path, help="where the figures go (default: stdout)")
+    args = parser.parse_args()
+    workers = {device: Worker(device, args.plugin) for device in DEVICES}
+    facts = {device: workers[device].ask({"case": "facts", "count": 0})["told"] for device in DEVICES}
+    print(f"{'case':24} {'cuda us':>10} {'flagos us':>10} {'over':>9} {'ratio':>7}", file=sys.stderr)
+    results: dict[str, object] = {}
+    for case, kind in workers["cuda"].cases().items():
+        count = args.steps if kind == "step" else args.calls
+        if not args.cases or case in args.cases:
+            found = measure(workers, case, count, args.rounds)
+            show(case, found)
+            results[case] = found
+    for worker in workers.values():
+        worker.end()
+    text = json.dumps({"schema": 1, "facts": facts, "cases": results}, sort_keys=True, indent=1)
+    if args.json:
+        args.json.write_text(text)
+    else:
+        print(text)
+
+
+if __name__ == "__main__":
+    main()
