@@ -10,7 +10,14 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from torch_fl_boot.cli_maps import describe_maps, maps_of_child, maps_of_process
+from torch_fl_boot.cli_relink import relink_torch, restore_torch
+from torch_fl_boot.doctor import examine
+from torch_fl_boot.doctor_install import read_installation
 from torch_fl_boot.errors import FlagosImportError
+from torch_fl_boot.report import to_json
+from torch_fl_boot.start import package_folder
+from torch_fl_boot.status import read_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -77,20 +84,12 @@ def say(lines: Iterable[str]) -> None:
 
 
 def _status(arguments: argparse.Namespace) -> int:
-    from torch_fl_boot.report import to_json  # noqa: PLC0415 - each command imports what it needs
-    from torch_fl_boot.start import package_folder  # noqa: PLC0415
-    from torch_fl_boot.status import read_status  # noqa: PLC0415
-
     status = read_status(package_folder(), os.environ)
     say([to_json("status", status)] if arguments.json else status.lines())
     return DONE if status.usable else PROBLEM
 
 
 def _doctor(arguments: argparse.Namespace) -> int:
-    from torch_fl_boot.doctor import examine  # noqa: PLC0415
-    from torch_fl_boot.report import to_json  # noqa: PLC0415
-    from torch_fl_boot.start import package_folder  # noqa: PLC0415
-
     found = examine(package_folder(), os.environ, None if arguments.quick else progress_bar())
     say([to_json("doctor", found)] if arguments.json else found.lines(libraries=arguments.libraries))
     return DONE if found.ok else PROBLEM
@@ -119,11 +118,6 @@ def _show(shown: list[int], name: str, done: int, total: int) -> None:
 
 
 def _maps(arguments: argparse.Namespace) -> int:
-    from torch_fl_boot.cli_maps import describe_maps, maps_of_child, maps_of_process  # noqa: PLC0415
-    from torch_fl_boot.doctor_install import read_installation  # noqa: PLC0415
-    from torch_fl_boot.report import to_json  # noqa: PLC0415
-    from torch_fl_boot.start import package_folder  # noqa: PLC0415
-
     pid: int | None = arguments.pid
     text = maps_of_child(os.environ) if pid is None else maps_of_process(pid)
     installation, _ = read_installation(package_folder())
@@ -133,19 +127,12 @@ def _maps(arguments: argparse.Namespace) -> int:
 
 
 def _relink(arguments: argparse.Namespace) -> int:
-    from torch_fl_boot.cli_relink import relink_torch  # noqa: PLC0415
-    from torch_fl_boot.report import to_json  # noqa: PLC0415
-    from torch_fl_boot.start import package_folder  # noqa: PLC0415
-
     changed = relink_torch(package_folder(), arguments.torch)
     say([to_json("relink", changed)] if arguments.json else changed.lines())
     return DONE
 
 
 def _restore(arguments: argparse.Namespace) -> int:
-    from torch_fl_boot.cli_relink import restore_torch  # noqa: PLC0415
-    from torch_fl_boot.report import to_json  # noqa: PLC0415
-
     changed = restore_torch(arguments.torch)
     say([to_json("restore", changed)] if arguments.json else changed.lines())
     return DONE

@@ -171,13 +171,9 @@ def _refusal(plan: PreloadPlan, steps: Sequence[Step], lacking: _Lacking, words:
 
 def _lacks(plan: PreloadPlan, steps: Iterable[Step]) -> tuple[str, ...]:
     """Return all symbols that are missing; the loader names the first."""
-    # Only here: most processes never need the simulation.
-    from torch_fl_boot.resolve import running_program  # noqa: PLC0415
-    from torch_fl_boot.resolve_plan import describe_lacks, simulate  # noqa: PLC0415
-    from torch_fl_boot.resolve_settings import settings_of  # noqa: PLC0415
+    from torch_fl_boot.resolve_plan import lacks_of  # noqa: PLC0415 - most processes never need the simulation
 
-    opened = replace(plan, steps=tuple(steps))
-    return describe_lacks(simulate(opened, settings_of(os.environ), running_program()))
+    return lacks_of(replace(plan, steps=tuple(steps)), os.environ)
 
 
 def _driver_error(

@@ -10,7 +10,6 @@ What the simulation does not know: libraries that other Python modules opened be
 
 from __future__ import annotations
 
-import os
 from collections import deque
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -182,4 +181,4 @@ class Process:
 
 def running_program() -> Path:
     """Return the program of this process, the one that its children by `sys.executable` run too."""
-    return Path(os.readlink("/proc/self/exe"))  # noqa: PTH115 - the kernel's path; resolving it would follow more links
+    return Path("/proc/self/exe").readlink()

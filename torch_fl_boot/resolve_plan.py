@@ -6,12 +6,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.elf import NotElfError
-from torch_fl_boot.resolve import Loaded, Process
+from torch_fl_boot.resolve import Loaded, Process, running_program
 from torch_fl_boot.resolve_elf import read_library
+from torch_fl_boot.resolve_settings import settings_of
 from torch_fl_boot.resolve_symbols import missing_symbols, missing_versions
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
     from torch_fl_boot.plan import PreloadPlan, Step
@@ -69,6 +70,11 @@ def _without_driver(process: Process, steps: Sequence[Step]) -> Iterable[tuple[S
         lacking = [found for soname in step.driver if (found := process.find(soname, item)).path is None]
         if lacking:
             yield step, lacking[0]
+
+
+def lacks_of(plan: PreloadPlan, environ: Mapping[str, str]) -> tuple[str, ...]:
+    """Return what `describe_lacks` says of a preload in this process, started with this environment."""
+    return describe_lacks(simulate(plan, settings_of(environ), running_program()))
 
 
 def describe_lacks(simulation: Simulation) -> tuple[str, ...]:

@@ -14,10 +14,8 @@ import pytest
 from tests.support.commands import WITHOUT_PRIVILEGES, answer, command, interpreter
 from tests.support.fake_torch import CORE, DEVICE, MACHINE, NVRTC, TRY, FakeSite, complete_site
 from torch_fl_boot.doctor import Diagnosis
-from torch_fl_boot.doctor_devices import Devices, ask_devices, check_devices
-from torch_fl_boot.doctor_install import Installation, read_installation
 from torch_fl_boot.relink.journal import Place
-from torch_fl_boot.report import CODES, Severity
+from torch_fl_boot.report import CODES
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 ERROR, WARNING, NOTE = "error", "warning", "note"
 # In a site without libflagos and without the wheel's .pth.
 USUAL = {"R040", "R050"}
-# Provoked by tests of their own below, and by tests/unit/test_runtime_errors_load.py with a real mount.
+# Provoked here, in test_runtime_errors_load.py (a real noexec mount) and in test_commands_devices.py.
 ELSEWHERE = {"R012", "R013", "R041"}
 
 
@@ -297,32 +295,3 @@ def test_json_must_hold_schema_command_and_the_diagnosis(tmp_path):
     found = answer(complete_site(tmp_path), "doctor")
     assert found.keys() == {"schema", "command", *(item.name for item in fields(Diagnosis))}
     assert (found["schema"], found["command"]) == (1, "doctor")
-
-
-def installation(tmp_path: Path) -> Installation:
-    found, _ = read_installation(complete_site(tmp_path).root / "torch_fl")
-    assert found is not None
-    return found
-
-
-def test_runtime_that_sees_no_device_must_be_a_warning(tmp_path):
-    (finding,) = check_devices(Devices(devices=(), error=""), installation(tmp_path))
-    assert (finding.code, finding.severity, finding.found) == ("R041", Severity.WARNING, "0 devices")
-
-
-def test_device_library_that_is_damaged_must_be_told_in_the_loaders_words(tmp_path):
-    found = installation(tmp_path)
-    library = found.package / "lib/libflagos.so"
-    library.parent.mkdir()
-    library.write_bytes(b"\x7fELF")
-    assert ask_devices(found, (), dict(os.environ)).error == f"{library}: file too short"
-
-
-def test_device_library_that_kills_its_process_must_be_told_with_the_signal(tmp_path):
-    found = installation(tmp_path)
-    site = FakeSite(root=found.package.parent)
-    library = site.library(found.package / "lib/libflagos.so", defined=("flagosLastErrorText", "flagosOpen"))
-    said = ask_devices(found, ("libdevice.so",), dict(os.environ))
-    assert library.exists()
-    # The "function" lies in data, which may not be executed.
-    assert said.error.startswith("the process that asked for the devices ended with signal SIGSEGV: ")

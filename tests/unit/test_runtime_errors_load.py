@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from tests.support.commands import WITHOUT_PRIVILEGES
+from tests.support.commands import WITHOUT_PRIVILEGES, answer
 from tests.support.fake_torch import CORE, DEVICE, THEN_TORCH, TRY, FakeSite, complete_site
 
 if TYPE_CHECKING:
@@ -140,6 +140,8 @@ def test_bundle_on_a_noexec_mount_must_be_refused_in_the_loaders_words(tmp_path,
         f"shared object\n{site.bundle} lies on a file system mounted noexec, expected one that allows to map code\n"
         f"hint: install the environment on a file system without noexec, or remount the one that holds {site.bundle}\n"
     )
+    finding = next(item for item in answer(site, "doctor", "--quick")["findings"] if item["code"] == "R013")
+    assert (finding["severity"], finding["where"]) == ("error", str(site.root / "torch_fl"))
 
 
 @pytest.mark.parametrize("refused", ["file", "folder"])
