@@ -98,7 +98,9 @@ def _devices(
     installation: Installation, view: LoadView | None, findings: tuple[Finding, ...], environ: Mapping[str, str]
 ) -> Devices:
     libraries = view.runtime_libraries() if view is not None else installation.build.runtime_libraries
-    missing = [finding.where for finding in findings if finding.code == "R020" and finding.severity is Severity.ERROR]
+    missing = [
+        finding.where for finding in findings if finding.code == "R020" and finding.severity is not Severity.NOTE
+    ]
     if missing:
         return Devices(devices=(), error=f"not asked, since the driver stack lacks {', '.join(missing)}")
     return ask_devices(installation, libraries, environ)

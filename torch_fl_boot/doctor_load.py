@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.elf import NotElfError
 from torch_fl_boot.maps import canonical_name
 from torch_fl_boot.plan import CORE_NAMES, GLOBAL_DEPS, PreloadPlan, plan_preload
+from torch_fl_boot.preload import stack_is_absent
 from torch_fl_boot.report import Finding, Severity
 from torch_fl_boot.resolve import running_program
 from torch_fl_boot.resolve_plan import simulate, symbol_line, version_line
@@ -103,6 +104,7 @@ def check_load(view: LoadView) -> Iterator[Finding]:
 
 
 def _missing_libraries(view: LoadView) -> Iterator[Finding]:
+    absent = _stack_is_absent(view)
     users: dict[tuple[str, str], list[Resolution]] = {}
     for item in view.simulation.process.resolutions:
         if item.path is None or item.problem:
@@ -114,7 +116,7 @@ def _missing_libraries(view: LoadView) -> Iterator[Finding]:
                 "R022", str(items[0].path), f"{problem}; needed by {needed_by}", "a library", "replace this file"
             )
         elif view.plan.is_driver(soname):
-            yield _driver_missing(view, soname, needed_by)
+            yield _driver_missing(view, soname, needed_by, absent=absent)
         else:
             expected = "in the bundle, in stock torch, or on this system"
             yield _error("R021", soname, f"nowhere; needed by {needed_by}", expected, _BUNDLE_INCOMPLETE)
@@ -124,18 +126,26 @@ def _error(code: str, where: str, found: str, expected: str, hint: str) -> Findi
     return Finding(code=code, severity=Severity.ERROR, where=where, found=found, expected=expected, hint=hint)
 
 
-def _driver_missing(view: LoadView, soname: str, needed_by: str) -> Finding:
+def _stack_is_absent(view: LoadView) -> bool:
+    """Whether the runtime would take this for a machine without the vendor's driver: torch then runs without flagos."""
+    resolutions = (*view.simulation.process.resolutions, *(found for _, found in view.simulation.skipped))
+    gone = {item.soname for item in resolutions if item.path is None}
+    return stack_is_absent(view.plan, gone, needs_driver=False)
+
+
+def _driver_missing(view: LoadView, soname: str, needed_by: str, *, absent: bool) -> Finding:
     manifest = view.installation.manifest
     places = dict.fromkeys((*view.settings.library_path, *(manifest.driver_dirs if manifest is not None else ())))
     packages = f", and pip install {' '.join(view.plan.requirements)}" if view.plan.requirements else ""
     backend = view.plan.backend
-    return _error(
+    finding = _error(
         "R020",
         soname,
         f"nowhere; needed by {needed_by}",
         f"in {', '.join((*places, 'the directories of ld.so.conf'))}",
         f"install the {backend} driver and SDK, or source the SDK's environment script{packages}",
     )
+    return replace(finding, severity=Severity.WARNING) if absent else finding
 
 
 def _left_out(view: LoadView) -> Iterator[Finding]:

@@ -36,6 +36,7 @@ from torch_fl_boot.preflight import is_noexec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Set as AbstractSet
 
     from torch_fl_boot.plan import PreloadPlan, Step
 
@@ -130,13 +131,18 @@ def check_driver(plan: PreloadPlan, *, needs_driver: bool) -> _Lacking:
 
 
 def _is_absent(plan: PreloadPlan, lacking: _Lacking, *, needs_driver: bool) -> bool:
+    """Say what `stack_is_absent` says; a library that is found but lacks a need of its own is found."""
+    words = {soname: said for missing in lacking.values() for soname, said in missing.items()}
+    gone = {soname for soname, said in words.items() if _blamed(said) == soname}
+    return stack_is_absent(plan, gone, needs_driver=needs_driver)
+
+
+def stack_is_absent(plan: PreloadPlan, gone: AbstractSet[str], *, needs_driver: bool) -> bool:
     """Whether this machine has no driver stack of this vendor, as opposed to an incomplete one.
 
     What tells are the vendor's runtime and the libraries that only optional steps need: where any of them is found, the
-    stack is there. A library that is found but lacks a need of its own is found.
+    stack is there. `gone` are the sonames that are found nowhere.
     """
-    words = {soname: said for missing in lacking.values() for soname, said in missing.items()}
-    gone = {soname for soname, said in words.items() if _blamed(said) == soname}
     always = {soname for step in plan.steps if not step.optional for soname in step.driver}
     driver_alone = {soname for step in plan.steps for soname in step.driver} - always
     runtime = always.intersection(plan.runtime_libraries) or always

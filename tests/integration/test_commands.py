@@ -61,7 +61,7 @@ def test_status_must_agree_with_the_running_plugin(command):
     status, info = command("status"), torch_fl.bundle()
     assert fits(status, STATUS)
     assert status["usable"]
-    for key in ("backend", "core", "forged", "vendor_torch"):
+    for key in ("backend", "forged", "vendor_torch"):
         assert status[key] == getattr(info, key), key
     assert (status["version"], status["torch"]) == (torch_fl.__version__, torch.__version__)
     assert Path(status["package"]).resolve() == PACKAGE

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from tests.support.commands import answer
+from tests.support.fake_torch import complete_site
 from tests.support.tiny_elf import ElfSpec
 from torch_fl_boot.maps import mapped_libraries
 from torch_fl_boot.resolve import BY_LIBRARY_PATH, BY_RPATH, BY_RUNPATH, LOADED, NOWHERE, Process, running_program
@@ -220,3 +222,13 @@ def test_variables_must_be_split_as_the_loader_splits_them():
     assert split_path("/a:;/b") == ("/a", "", "/b")
     assert split_path("") == ()
     assert split_preload("/a.so  b.so:c.so:") == ("/a.so", "b.so", "c.so")
+
+
+@pytest.mark.parametrize("core", ["vendor", "stock"])
+def test_simulated_load_must_be_what_the_import_maps(tmp_path, core):
+    site = complete_site(tmp_path, core=core)
+    found = answer(site, "doctor")
+    simulated = {os.path.realpath(item["path"]) for item in found["needs"] if item["path"]}
+    report = "import torch_fl\nfor paths in torch_fl.mapped_libraries().values():\n    print(*paths, sep='\\n')"
+    mapped = set(site.run(report).stdout.split())
+    assert simulated <= mapped
