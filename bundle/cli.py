@@ -18,6 +18,7 @@ from bundle.interpreters import SUPPORTED
 from bundle.pipeline import Request
 from bundle.selection import describe_choices
 from bundle.ui import Reporter
+from bundle.verify import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -76,6 +77,7 @@ def _tests(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--workers", type=_count, default=0, metavar="N", help="test processes (default: one per CPU, 8 at most)"
     )
+    parser.add_argument("--strategy", choices=STRATEGIES, help="FLAGOS_CORE of the tests (default: the wheel's own)")
     parser.add_argument("pytest_arguments", nargs="*", help="handed to pytest, after --")
 
 
@@ -131,6 +133,7 @@ def _request(arguments: argparse.Namespace, environ: dict[str, str]) -> Request 
         label=environ.get("FLAGOS_WHEEL_LOCAL") if label is None else label,
         wheel=given.get("wheel"),
         workers=given.get("workers", 0),
+        strategy=given.get("strategy"),
         pytest_arguments=tuple(given.get("pytest_arguments", ())),
     )
 

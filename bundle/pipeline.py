@@ -51,6 +51,7 @@ class Request:
     label: str | None = None
     wheel: Path | None = None
     workers: int = 0
+    strategy: str | None = None
     pytest_arguments: tuple[str, ...] = ()
 
     @property
@@ -223,6 +224,7 @@ def verify(request: Request, environ: Mapping[str, str], ui: Reporter) -> Verifi
         driver_dirs=forged.driver_dirs if forged else (),
         find_links=forged.find_links if forged else None,
         workers=request.workers,
+        strategy=request.strategy,
         pytest_arguments=request.pytest_arguments,
     )
     return verify_stage(inputs, environ, ui)

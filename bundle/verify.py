@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bundle.workspace import Workspace
 
 SCHEMA = 1
+STRATEGIES = ("preload", "relink")
 HEADER = ("backend", "wheel", "MB", "files", "devices", "passed", "failed", "known", "aborted", "skipped", "verdict")
 FOREIGN_PREFIXES = ("FLAGOS_", "TORCH", "PYTORCH", "PYTHON", "LD_", "PYTEST_")
 FOREIGN = selecting_variables() | {"GEMS_VENDOR"}
@@ -48,7 +49,10 @@ FOREIGN = selecting_variables() | {"GEMS_VENDOR"}
 
 @dataclass(frozen=True, kw_only=True)
 class VerifyInputs:
-    """What one verification reads. `driver_dirs` go on LD_LIBRARY_PATH; `find_links` is a folder of local wheels."""
+    """What one verification reads. `driver_dirs` go on LD_LIBRARY_PATH; `find_links` is a folder of local wheels.
+
+    `strategy` is how the core gets in front of stock torch, or None for the wheel's own default.
+    """
 
     backend: Backend
     stock: StockTorch
@@ -57,6 +61,7 @@ class VerifyInputs:
     driver_dirs: tuple[Path, ...] = ()
     find_links: Path | None = None
     workers: int = 2
+    strategy: str | None = None
     pytest_arguments: tuple[str, ...] = ()
 
 
@@ -85,7 +90,8 @@ class Verification:
     def row(self) -> tuple[str, ...]:
         """Return the table row for `HEADER`."""
         numbers = (self.devices, self.passed, self.failed, self.known, self.aborted, self.skipped)
-        name = f"{self.backend} (forged)" if self.forged else self.backend
+        remarks = [*(["forged"] if self.forged else []), *([self.strategy] if self.strategy != STRATEGIES[0] else [])]
+        name = f"{self.backend} ({', '.join(remarks)})" if remarks else self.backend
         size = f"{self.wheel_bytes / 1e6:.1f}"
         verdict = "failed" if self.problems else "ok"
         return (name, self.wheel, size, str(self.bundle_files), *map(str, numbers), verdict)
@@ -145,6 +151,8 @@ def clean_environment(environ: Mapping[str, str], inputs: VerifyInputs) -> dict[
     # Workers that each start a full thread pool are slower than one.
     threads = str(max(1, len(os.sched_getaffinity(0)) // inputs.workers))
     kept.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONDONTWRITEBYTECODE="1")
+    if inputs.strategy:
+        kept["FLAGOS_CORE"] = inputs.strategy
     if inputs.driver_dirs:
         kept["LD_LIBRARY_PATH"] = os.pathsep.join(map(str, inputs.driver_dirs))
     return kept
@@ -179,6 +187,8 @@ def _static_problems(inputs: VerifyInputs, installed: Installed, ui: Reporter) -
         problems += check_doctor(installed)
         facts = probe(installed)
         problems += check_origins(facts, installed)
+        if inputs.strategy not in (None, facts.strategy):
+            problems.append(f"the tests ran under {facts.strategy}; asked for {inputs.strategy}")
     if not facts.devices:
         ui.warning(f"{name}: no device answers on this machine; only the tests that need none are run")
     return facts, problems
@@ -226,9 +236,10 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
 
 
 def write_report(result: Verification, workspace: Workspace) -> Path:
-    """Write `reports/verify-<backend>.json` and return its path."""
+    """Write `reports/verify-<backend>.json`, or `verify-<backend>-relink.json`, and return its path."""
     workspace.reports.mkdir(parents=True, exist_ok=True)
-    path = workspace.reports / f"verify-{result.backend}.json"
+    suffix = f"-{result.strategy}" if result.strategy != STRATEGIES[0] else ""
+    path = workspace.reports / f"verify-{result.backend}{suffix}.json"
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")
     partial.replace(path)

@@ -132,7 +132,7 @@ class FakeSite:
     def sdk(self) -> Path:
         return self.root.parent / "sdk/lib"
 
-    def write_torch(self, version: str = f"{TORCH}+cpu") -> None:
+    def write_torch(self, version: str = f"{TORCH}+cpu", **more: Any) -> None:
         """Stock torch, with a libgomp of its own."""
         package = self.root / "torch"
         package.mkdir(parents=True)
@@ -140,9 +140,16 @@ class FakeSite:
         fields = "\n".join(f"{name}: object = None" for name in ("cuda", "hip", "rocm"))
         (package / "version.py").write_text(f"__version__ = {version!r}\n{fields}\n")
         for name, needed in {**CORE, "libgomp.so.1": ()}.items():
-            self.library(self.torch_lib / name, needed=needed)
+            self.library(self.torch_lib / name, needed=needed, **more)
         spec = ElfSpec(needed=("libtorch_python.so",), runpath="$ORIGIN:$ORIGIN/lib", machine=MACHINE)
         spec.write(package / "_C.so")
+
+    def write_record(self) -> None:
+        """What an installer would have recorded of the torch that is there now."""
+        info = self.root / f"torch-{TORCH}+cpu.dist-info"
+        info.mkdir()
+        names = sorted(path.relative_to(self.root) for path in (self.root / "torch").rglob("*") if path.is_file())
+        (info / "RECORD").write_text("".join(f"{name},sha256=abc,1\n" for name in names))
 
     def write_plugin(self, *, backend: str = "fake") -> None:
         """The runtime's own sources beside a stand-in for the compiled device module, and `_build.json`."""

@@ -241,3 +241,16 @@ def test_errors_of_the_doctor_must_be_problems_and_warnings_none():
 @pytest.mark.parametrize("answer", ["", "[]", "{}", "nonsense"])
 def test_doctor_without_an_answer_must_be_a_problem(answer):
     assert doctor_errors(answer, "Traceback: boom\n") == ("doctor: no answer: Traceback: boom",)
+
+
+def test_report_of_a_relinked_run_must_stand_beside_the_preloaded_one(tmp_path):
+    place, relinked = workspace(tmp_path), replace(RESULT, strategy="relink")
+    assert write_report(RESULT, place).name == "verify-dcu.json"
+    assert write_report(relinked, place).name == "verify-dcu-relink.json"
+    assert (RESULT.row()[0], relinked.row()[0]) == ("dcu (forged)", "dcu (forged, relink)")
+
+
+def test_strategy_must_reach_the_tests_whatever_the_caller_has_set(tmp_path):
+    environ = {"FLAGOS_CORE": "preload"}
+    assert clean_environment(environ, inputs(tmp_path, strategy="relink"))["FLAGOS_CORE"] == "relink"
+    assert "FLAGOS_CORE" not in clean_environment(environ, inputs(tmp_path))

@@ -68,6 +68,11 @@ def is_original(path: Path, original: Original) -> bool:
     )
 
 
+def is_empty(folder: Path) -> bool:
+    """Whether it is a directory without entries."""
+    return folder.is_dir() and not any(folder.iterdir())
+
+
 def links_to(path: Path, target: str) -> bool:
     """Whether the path is a symbolic link with this very text."""
     return path.is_symlink() and str(path.readlink()) == target

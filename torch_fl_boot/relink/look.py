@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.relink.files import is_original, links_to
+from torch_fl_boot.relink.files import is_empty, is_original, links_to
 from torch_fl_boot.relink.journal import RELINKED, Change, Journal, Place, read_journal
 from torch_fl_boot.stock import read_version
 
@@ -56,10 +56,11 @@ def look(place: Place, *, hashes: bool = False) -> State:
         JournalError: there is a backup whose journal cannot be read.
     """
     version = read_version(place.torch)
-    if not os.path.lexists(place.backup):
-        left = [f"{place.stage} is left from a process that was killed"] if os.path.lexists(place.stage) else []
-        condition = Condition.UNFINISHED if left else Condition.STOCK
-        return State(condition=condition, torch=version, problems=tuple(left))
+    remains = [path for path in (place.stage, place.backup) if os.path.lexists(path)]
+    if place.backup not in remains or is_empty(place.backup):
+        condition = Condition.UNFINISHED if remains else Condition.STOCK
+        left = tuple(f"{path} is left from a process that was killed" for path in remains)
+        return State(condition=condition, torch=version, problems=left)
     phase, journal = read_journal(place.backup)
     found = tuple((change, _found(place, change, hashes=hashes)) for change in journal.changes)
     condition, problems = _judge(place, journal, version, phase, found)

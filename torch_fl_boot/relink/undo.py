@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from torch_fl_boot.relink.apply import record_rows
 from torch_fl_boot.relink.errors import OriginalLostError
-from torch_fl_boot.relink.files import flush, is_original, remove_tree, replace, write_new
+from torch_fl_boot.relink.files import flush, is_empty, is_original, remove_tree, replace, write_new
 from torch_fl_boot.relink.journal import BACKUP, JOURNALS, README, READY, RECORD, RESTORING, SCRIPT, SUFFIX, enter_phase
 from torch_fl_boot.relink.look import Found, look
 from torch_fl_boot.relink.record import find_record, with_changes, without_changes
@@ -69,8 +69,12 @@ def undo(place: Place) -> Undone:
 def clear_stage(place: Place) -> None:
     """Remove what a process killed while preparing has left."""
     remove_tree(place.stage)
+    if is_empty(place.backup):
+        place.backup.rmdir()
     for path in (place.hook, *place.site.glob("torch-*.dist-info/RECORD")):
-        path.with_name(path.name + SUFFIX).unlink(missing_ok=True)
+        partial = path.with_name(path.name + SUFFIX)
+        if partial.exists():  # a read-only file system refuses to unlink even what is not there
+            partial.unlink()
 
 
 def _is_replaced(state: State) -> bool:
