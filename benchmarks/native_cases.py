@@ -1,4 +1,4 @@
-"""The worker of native.py: `python native_cases.py DEVICE`, then JSON requests on stdin and answers on stdout, by line.
+"""The worker of native.py: `python native_cases.py DEVICE CPU...`; requests on stdin, answers on stdout, JSON by line.
 
 A request names a case and how often to run it; the answer has microseconds per run, by the wall clock, with one
 synchronisation before and one after.
@@ -7,6 +7,7 @@ synchronisation before and one after.
 from __future__ import annotations
 
 import json
+import os
 import sys
 import time
 from typing import TYPE_CHECKING, Any
@@ -125,13 +126,15 @@ class Cases:
 
 
 def main() -> None:
-    """Answer requests until stdin ends."""
-    device = sys.argv[1]
+    """Answer requests until stdin ends. Operators run on the first CPU, steps, which have threads, on all."""
+    device, cpus = sys.argv[1], {int(cpu) for cpu in sys.argv[2:]}
+    os.sched_setaffinity(0, cpus)
     if device == "flagos":
         import torch_fl  # noqa: F401, PLC0415 - registers the device, and must come before torch
     cases = Cases(device)
     for line in sys.stdin:
         request = json.loads(line)
+        os.sched_setaffinity(0, cpus if request["case"] in STEPS else {min(cpus)})
         print(json.dumps(cases.run(request["case"], request["count"])), flush=True)
 
 
