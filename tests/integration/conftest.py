@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-SUBPROCESS_SECONDS = 120
+SUBPROCESS_SECONDS = 300
 # The loosest matrix product of all backends; test_accuracy.py holds the same bound.
 LOOSEST_PRODUCT = 1.1e-02
 MAX_THREADS = 4

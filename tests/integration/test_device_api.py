@@ -97,6 +97,36 @@ def test_properties_must_name_the_device_and_its_memory(device):
     assert properties.total_memory > 0
 
 
+def test_properties_must_tell_multiprocessors_and_capability_together(device):
+    """Both are attributes by number; a runtime whose numbers are not known tells neither."""
+    properties = torch.flagos.get_device_properties(device)
+    capability = torch.flagos.get_device_capability(device)
+    assert capability == (None if properties.major is None else (properties.major, properties.minor))
+    assert (properties.multi_processor_count is None) is (capability is None)
+    assert capability is None or properties.multi_processor_count > 0
+
+
+def test_device_must_not_be_its_own_peer_and_peers_must_be_answered(device, other_device):
+    assert torch.flagos.can_device_access_peer(device, device) is False
+    assert torch.flagos.can_device_access_peer(device, other_device) in (True, False)
+    with pytest.raises(RuntimeError, match=r"(?i)device"):
+        torch.flagos.can_device_access_peer(device, torch.flagos.device_count())
+    assert torch.ones(2, device=device).add(1).tolist() == [2, 2]
+
+
+def test_bfloat16_must_be_supported_where_tensors_of_it_can_be_made(device):
+    assert torch.flagos.is_bf16_supported() is True
+    assert torch.flagos.is_bf16_supported(including_emulation=False) in (True, False)
+    assert torch.ones(2, dtype=torch.bfloat16, device=device).sum().item() == 2
+
+
+def test_context_of_a_tensor_must_make_its_device_current_and_of_others_none(device, other_device):
+    with torch.flagos.device_of(torch.ones(1, device=other_device)):
+        assert torch.flagos.current_device() == other_device.index
+    with torch.flagos.device_of(torch.ones(1)):
+        assert torch.flagos.current_device() == device.index
+
+
 def test_memory_information_must_be_plausible(device):
     free, total = torch.flagos.mem_get_info(device)
     assert 0 < free <= total

@@ -137,6 +137,7 @@ struct DeviceAllocator final : c10::DeviceAllocator {
 
  private:
   [[noreturn]] static void fail_out_of_memory(size_t bytes, c10::DeviceIndex device) {
+    driver::take_error();
     size_t free_bytes = 0;
     size_t total = 0;
     driver::memory_info(&free_bytes, &total);
