@@ -162,8 +162,9 @@ class Shared:  # one loader for all modules, as zipimport has it
 class Finder:
     loader = Shared()
     def find_spec(self, name, path=None, target=None):
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target) if name in ("torch", "antigravity") else None
-        if spec: spec.loader = self.loader
+        if name not in ("torch", "antigravity"): return None
+        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
+        spec.loader = self.loader
         return spec
 sys.meta_path.insert(1, Finder())
 import importlib.util, types
