@@ -29,7 +29,6 @@ from torch_fl_boot.origin import check_origins
 from torch_fl_boot.plan import RELINK, PreloadPlan, choose_strategy, plan_preload
 from torch_fl_boot.preflight import ProcessState, check_files, check_process, check_stock, check_target
 from torch_fl_boot.preload import Preloaded, already_loaded, check_driver, preload
-from torch_fl_boot.relink.at_import import change_disk
 from torch_fl_boot.stock import locate_stock
 from torch_fl_boot.version import restore_version_fields
 
@@ -147,7 +146,10 @@ def _attempt(package: Path, environ: Mapping[str, str], *, torch_imported: bool,
         if strategy == RELINK:
             # Where the bundle cannot run, a torch that leads to it could not be imported at all.
             check_driver(plan, needs_driver=needs_driver)
-        change_disk(strategy, manifest, package, stock)
+        if strategy == RELINK or stock.is_relinked:
+            from torch_fl_boot.relink.at_import import change_disk  # noqa: PLC0415 - half of the runtime's import time
+
+            change_disk(strategy, manifest, package, stock)
         preloaded = preload(plan, needs_driver=needs_driver) if state is ProcessState.FRESH else already_loaded(plan)
     except DriverAbsentError as err:
         return Started(build=build, manifest=manifest, strategy=strategy, absent=err)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
 from torch_fl_boot.errors import TorchMissingError
+
+# As in torch_fl_boot.relink.journal, which costs more to import than the rest of the runtime.
+RELINK_TRACES = ("_orig_backup", ".flagos_stage")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +25,11 @@ class StockTorch:
     def lib(self) -> Path:
         """The directory of its libraries."""
         return self.package / "lib"
+
+    @property
+    def is_relinked(self) -> bool:
+        """Whether a relink has been here, finished or not."""
+        return any(os.path.lexists(self.lib / name) for name in RELINK_TRACES)
 
     @property
     def grafted(self) -> Path:

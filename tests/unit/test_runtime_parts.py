@@ -22,7 +22,8 @@ from torch_fl_boot.maps import copies_of, mapped_libraries
 from torch_fl_boot.origin import check_origins
 from torch_fl_boot.plan import plan_preload
 from torch_fl_boot.preflight import check_target
-from torch_fl_boot.stock import StockTorch, base_version
+from torch_fl_boot.relink.journal import BACKUP, STAGE
+from torch_fl_boot.stock import RELINK_TRACES, StockTorch, base_version
 from torch_fl_boot.version import fields_to_restore
 
 MAPS = """\
@@ -172,3 +173,7 @@ def test_every_refusal_must_be_an_import_error_of_this_package():
 
 def test_base_version_must_drop_the_label():
     assert [base_version(version) for version in ("2.10.0+cpu", "2.10.0")] == ["2.10.0", "2.10.0"]
+
+
+def test_traces_of_a_relink_must_be_those_that_it_leaves():
+    assert (BACKUP, STAGE) == RELINK_TRACES
