@@ -172,9 +172,13 @@ def test_lock_must_end_with_its_holder(tmp_path, holder):
         os.close(descriptor)
 
 
-def test_process_in_the_middle_of_loading_must_find_the_stock_siblings(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_link", [False, True], ids=["file", "link-into-a-cache"])
+def test_process_in_the_middle_of_loading_must_find_the_stock_siblings(tmp_path, monkeypatch, is_link):
     """It has libtorch_python and nothing else: what the loader would find now must be of the same torch."""
     site = complete_site(tmp_path)
+    if is_link:
+        cached = (site.torch_lib / "libtorch_python.so").rename(tmp_path / "libtorch_python.so")
+        (site.torch_lib / "libtorch_python.so").symlink_to(cached)
     monkeypatch.setattr(grace, "PATIENCE", 0.5)
     child = os.fork()
     if child == 0:

@@ -28,7 +28,9 @@ def wait_for_stragglers(lib: Path, backup: Path, entry: str) -> tuple[int, ...]:
     siblings = _siblings(backup, entry)
     deadline = time.monotonic() + PATIENCE
     time.sleep(SETTLE)
-    while pids := tuple(_stragglers(str(lib.resolve() / entry), siblings)):
+    # The kernel shows the file itself: that in torch/lib, or what a link of the installer's leads to.
+    paths = (str(lib.resolve() / entry), str((backup / entry).resolve()))
+    while pids := tuple(_stragglers(paths, siblings)):
         if time.monotonic() > deadline:
             return pids
         time.sleep(_PAUSE)
@@ -51,7 +53,7 @@ def _siblings(backup: Path, entry: str) -> frozenset[str]:
     return frozenset(seen)
 
 
-def _stragglers(entry: str, siblings: frozenset[str]) -> Iterator[int]:
+def _stragglers(paths: tuple[str, ...], siblings: frozenset[str]) -> Iterator[int]:
     for process in _PROC.iterdir():
         if not process.name.isdigit():
             continue
@@ -59,7 +61,7 @@ def _stragglers(entry: str, siblings: frozenset[str]) -> Iterator[int]:
             maps = (process / "maps").read_text(encoding="utf-8", errors="surrogateescape")
         except OSError:  # it ended, or is another user's
             continue
-        if entry not in maps:
+        if not any(path in maps for path in paths):
             continue
         names = {
             Path(line.split(maxsplit=5)[5].removesuffix(" (deleted)")).name for line in maps.splitlines() if "/" in line
