@@ -94,6 +94,10 @@ def test_list_that_overlaps_its_out_must_be_refused(matrix):
         torch.cat((matrix[:2], matrix[2:]), out=matrix)
 
 
+def test_empty_list_element_that_is_the_out_must_be_refused_as_on_the_cpu(both_raise):
+    both_raise(lambda empty, row: torch.cat((empty, row), out=empty), torch.empty(0, 3), torch.ones(1, 3))
+
+
 def test_kernel_that_a_user_registers_must_win_over_the_plugins(python):
     program = """
         import torch_fl, torch

@@ -4,6 +4,31 @@
 
 namespace flagos {
 
+const at::Tensor& Lender::lend_next(const at::Tensor& tensor) {
+  c10::StorageImpl* storage = storage_of(tensor);
+  c10::StorageImpl* vendor = vendor_storage(*storage);
+  at::Tensor& alias = aliases_[count_];
+  if (C10_LIKELY(vendor != nullptr)) {
+    alias = make_alias(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
+  } else {
+    alias = make_alias(tensor, lend_foreign(storage));
+    vendor = storage_of(alias);
+  }
+  origins_[count_++] = {&tensor, vendor};
+  return alias;
+}
+
+void Lender::take(at::Tensor* results, size_t count) {
+  for (size_t i = 0; i < count; ++i) {
+    at::Tensor& result = results[i];
+    if (C10_LIKELY(is_dense_vendor(result) && result.has_storage() && is_fresh(result))) {
+      result = adopt_fresh(std::move(result));
+    } else {
+      take_shared(results, i);
+    }
+  }
+}
+
 c10::intrusive_ptr<c10::StorageImpl> Lender::lend_foreign(c10::StorageImpl* storage) const {
   for (size_t i = 0; i < count_; ++i) {
     if (origins_[i].vendor != nullptr && storage_of(*origins_[i].original) == storage) {
@@ -57,6 +82,7 @@ c10::Storage Lender::storage_for(c10::StorageImpl* vendor, const at::Tensor* ear
 
 LentOptionals lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {
   LentOptionals result;
+  lender.begin_list();
   result.originals.reserve(list.size());
   result.lent.reserve(list.size());
   for (size_t i = 0; i < list.size(); ++i) {

@@ -5,7 +5,9 @@
 #include <ATen/core/List.h>
 #include <ATen/core/Tensor.h>
 
+#include <algorithm>
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <type_traits>
 #include <utility>
@@ -45,8 +47,15 @@ class Lender final {
     return lend_next(tensor);
   }
 
-  /// Lends the element of a list. Earlier occurrences are not looked for: kernels do not compare these by identity.
+  /// Lends the element of a list. Only operands lent before the first list are looked through, such as an out= tensor,
+  /// which kernels compare with the elements; elements are not compared with each other, and lists may be long.
   const at::Tensor& lend_element(const at::Tensor& tensor) {
+    for (size_t i = 0; i < singles_; ++i) {
+      if (origins_[i].original->is_same(tensor)) {
+        origins_[count_] = origins_[i];
+        return aliases_[count_++] = aliases_[i];
+      }
+    }
     if (is_dense_flagos(tensor)) {
       return lend_next(tensor);
     }
@@ -54,40 +63,22 @@ class Lender final {
     return aliases_[count_++] = tensor;
   }
 
-  /// The aliases from the next one on, which a list is lent to.
-  const at::Tensor* next() const { return aliases_ + count_; }
+  /// Says that list elements follow, and returns where their aliases will be.
+  const at::Tensor* begin_list() {
+    singles_ = std::min(singles_, count_);
+    return aliases_ + count_;
+  }
 
   /// Takes `count` results, in place; see VendorCall::take.
-  void take(at::Tensor* results, size_t count) {
-    for (size_t i = 0; i < count; ++i) {
-      at::Tensor& result = results[i];
-      if (C10_LIKELY(is_dense_vendor(result) && result.has_storage() && is_fresh(result))) {
-        result = adopt_fresh(std::move(result));
-      } else {
-        take_shared(results, i);
-      }
-    }
-  }
+  void take(at::Tensor* results, size_t count);
 
   /// Carries what the kernel did to `original`, an operand that it may write to, over to it. With `geometry` false, as
   /// after an exception, only the storage follows: the memory may have moved before the kernel failed.
   void follow(const at::Tensor& original, bool geometry);
 
  private:
-  const at::Tensor& lend_next(const at::Tensor& tensor) {
-    c10::StorageImpl* storage = storage_of(tensor);
-    c10::StorageImpl* vendor = vendor_storage(*storage);
-    at::Tensor& alias = aliases_[count_];
-    if (C10_LIKELY(vendor != nullptr)) {
-      alias = make_alias(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
-    } else {
-      alias = make_alias(tensor, lend_foreign(storage));
-      vendor = storage_of(alias);
-    }
-    origins_[count_++] = {&tensor, vendor};
-    return alias;
-  }
-
+  // Not inline: it would be repeated for every operand of every hot operator, for a nanosecond each.
+  const at::Tensor& lend_next(const at::Tensor& tensor);
   c10::intrusive_ptr<c10::StorageImpl> lend_foreign(c10::StorageImpl* storage) const;
   void take_shared(at::Tensor* results, size_t position);
   c10::Storage storage_for(c10::StorageImpl* vendor, const at::Tensor* earlier, size_t count) const;
@@ -95,6 +86,8 @@ class Lender final {
   at::Tensor* aliases_;
   Origin* origins_;
   size_t count_ = 0;
+  /// How many operands come before the first list; without a limit until there is one.
+  size_t singles_ = SIZE_MAX;
 };
 
 /// Optional operands in a list; the list gives its elements by value only, so that they are kept here.
@@ -163,7 +156,7 @@ struct ManyOperands {
   }
   template <typename List>
   static at::TensorList lend_list(Lender& lender, const List& list) {
-    const at::Tensor* first = lender.next();
+    const at::Tensor* first = lender.begin_list();
     for (const at::Tensor& tensor : list) {
       lender.lend_element(tensor);
     }
