@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 MODES = ("functional", "in-place", "out")
 OUTS = ("right", "empty", "wrong shape", "operand", "overlapping", "expanded", "detached empty")
+UNCHECKED = ("operand", "overlapping")
 
 UNARY = ("neg", "abs", "exp", "sqrt", "sigmoid", "tanh", "relu", "floor", "logical_not", "square", "sgn", "sin")
 BINARY = ("add", "sub", "mul", "div", "maximum", "minimum", "eq", "lt", "ge", "logical_and", "atan2", "pow", "fmod")

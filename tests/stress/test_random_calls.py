@@ -19,7 +19,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.stress.calls import MODES, NAMES, OUTS, Call, arity, run
+from tests.stress.calls import BINARY, MODES, NAMES, OUTS, UNARY, UNCHECKED, Call, arity, run
 from tests.stress.geometry import VIEWS, Operand
 
 CALLS = int(os.environ.get("FLAGOS_STRESS_CALLS", "10000"))
