@@ -182,7 +182,7 @@ def test_pinned_memory_must_be_reusable_after_a_copy_that_does_not_block(device)
 COPIES = ("aten::copy_", "aten::_to_copy", "aten::_local_scalar_dense")
 
 
-class Calls(TorchDispatchMode):
+class Calls(TorchDispatchMode):  # type: ignore[misc]  # torch is untyped where the type checker runs
     """Notes the operators that reach the device."""
 
     def __init__(self):
