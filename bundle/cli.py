@@ -78,6 +78,12 @@ def _tests(parser: argparse.ArgumentParser) -> None:
         "--workers", type=_count, default=0, metavar="N", help="test processes (default: one per CPU, 8 at most)"
     )
     parser.add_argument("--strategy", choices=STRATEGIES, help="FLAGOS_CORE of the tests (default: the wheel's own)")
+    parser.add_argument(
+        "--suite",
+        choices=("core", "full"),
+        default="full",
+        help="how much of PyTorch's operator database (default: full)",
+    )
     parser.add_argument("pytest_arguments", nargs="*", help="handed to pytest, after --")
 
 
@@ -134,6 +140,7 @@ def _request(arguments: argparse.Namespace, environ: dict[str, str]) -> Request 
         wheel=given.get("wheel"),
         workers=given.get("workers", 0),
         strategy=given.get("strategy"),
+        suite=given.get("suite", "full"),
         pytest_arguments=tuple(given.get("pytest_arguments", ())),
     )
 

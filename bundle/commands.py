@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from bundle import pipeline
 from bundle.audit import audit
 from bundle.errors import BundleError, NothingBundledError
+from bundle.testrun import OperatorCoverage
 from bundle.verify import HEADER, Verification, write_report
 from bundle.workspace import Workspace
 
@@ -105,7 +106,8 @@ def verify_command(call: Call) -> int:
 
 def _reported(path: Path) -> Verification:
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    return Verification(**{**data, "problems": tuple(data["problems"])})
+    operators = OperatorCoverage.from_json(data.get("operators"))
+    return Verification(**{**data, "operators": operators, "problems": tuple(data["problems"])})
 
 
 def report_command(call: Call) -> int:

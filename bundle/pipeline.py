@@ -52,6 +52,7 @@ class Request:
     wheel: Path | None = None
     workers: int = 0
     strategy: str | None = None
+    suite: str = "full"
     pytest_arguments: tuple[str, ...] = ()
 
     @property
@@ -225,6 +226,7 @@ def verify(request: Request, environ: Mapping[str, str], ui: Reporter) -> Verifi
         find_links=forged.find_links if forged else None,
         workers=request.workers,
         strategy=request.strategy,
+        suite=request.suite,
         pytest_arguments=request.pytest_arguments,
     )
     return verify_stage(inputs, environ, ui)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from bundle.errors import MalformedError, NothingBundledError
 
@@ -22,6 +22,25 @@ SCHEMA = 1
 
 
 @dataclass(frozen=True, kw_only=True)
+class OperatorCoverage:
+    """How many operators have a kernel of the vendor's, how many of them the suite executed, and the rest by name."""
+
+    registered: int
+    executed: int
+    missing: tuple[str, ...]
+
+    @classmethod
+    def from_json(cls, data: dict[str, Any] | None) -> OperatorCoverage | None:
+        """Return what a report holds; None where the run did not count."""
+        return None if data is None else cls(**{**data, "missing": tuple(data["missing"])})
+
+    @property
+    def percent(self) -> float:
+        """Return the executed part of a hundred."""
+        return 100.0 * self.executed / self.registered if self.registered else 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
 class SuiteReport:
     """What the plugin wrote: collected ids, each id's outcome and detail, and why each dead worker died."""
 
@@ -30,6 +49,7 @@ class SuiteReport:
     details: Mapping[str, str]
     deaths: tuple[str, ...]
     environment: Mapping[str, object]
+    operators: OperatorCoverage | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,6 +62,7 @@ class Verdict:
     known: int
     aborted: int
     skipped: int
+    operators: OperatorCoverage | None
     problems: tuple[str, ...]
 
 
@@ -64,9 +85,22 @@ def read_report(path: Path) -> SuiteReport:
             details={test: entry.get("detail", "") for test, entry in data["outcomes"].items()},
             deaths=tuple(f"{death['worker']}: {death['detail']}" for death in data["worker_deaths"]),
             environment=data["environment"],
+            operators=OperatorCoverage.from_json(data.get("operators")),
         )
     except (ValueError, KeyError, TypeError, AttributeError) as err:
         raise MalformedError(f"{path}: not a test report: {err!r}") from err
+
+
+def _uncovered(report: SuiteReport, least_percent: float | None) -> list[str]:
+    if least_percent is None:
+        return []
+    if report.operators is None:
+        return [f"the run did not count operators; expected {least_percent:g} % of them to be executed"]
+    found = report.operators
+    if found.percent >= least_percent:
+        return []
+    counts = f"{found.executed} of {found.registered} operators ({found.percent:.1f} %)"
+    return [f"the suite executed {counts}, expected {least_percent:g} %; missing: {', '.join(found.missing)}"]
 
 
 def _first_line(text: str) -> str:
@@ -74,10 +108,11 @@ def _first_line(text: str) -> str:
     return f": {lines[-1].strip()[:200]}" if lines else ""
 
 
-def judge(report: SuiteReport, known_aborts: tuple[KnownAbort, ...]) -> Verdict:
+def judge(report: SuiteReport, known_aborts: tuple[KnownAbort, ...], *, least_percent: float | None = None) -> Verdict:
     """Compare collected and reported tests, and hold aborts against the backend's list.
 
-    A known abort that no longer happens is a problem too: the list must not outlive the vendor's fault.
+    A known abort that no longer happens is a problem too: the list must not outlive the vendor's fault. With
+    `least_percent`, so many of a hundred operators must have been executed.
     """
     known = {entry.test for entry in known_aborts}
     counts: Counter[str] = Counter()
@@ -96,6 +131,7 @@ def judge(report: SuiteReport, known_aborts: tuple[KnownAbort, ...]) -> Verdict:
     aborts = counts["aborted"] + counts["known"]
     if len(report.deaths) > aborts:
         problems.append(f"{len(report.deaths)} workers died, {aborts} of them in a test: {'; '.join(report.deaths)}")
+    problems += _uncovered(report, least_percent)
     if not report.collected:
         problems.append("no test was collected")
     return Verdict(
@@ -105,5 +141,6 @@ def judge(report: SuiteReport, known_aborts: tuple[KnownAbort, ...]) -> Verdict:
         known=counts["known"],
         aborted=counts["aborted"],
         skipped=counts["skipped"],
+        operators=report.operators,
         problems=tuple(problems),
     )

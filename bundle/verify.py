@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,7 +19,7 @@ from bundle.errors import InputNotFoundError, NothingBundledError, RefusedError
 from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
 from bundle.manifest import BUNDLE_FILE, Manifest, read_manifest
 from bundle.selection import selecting_variables
-from bundle.testrun import Verdict, judge, read_report
+from bundle.testrun import OperatorCoverage, Verdict, judge, read_report
 from bundle.verify_checks import (
     Facts,
     Installed,
@@ -42,7 +42,12 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 STRATEGIES = ("preload", "relink")
-HEADER = ("backend", "wheel", "MB", "files", "devices", "passed", "failed", "known", "aborted", "skipped", "verdict")
+# Of a hundred operators with a kernel of the vendor's, so many must run in the full suite.
+LEAST_OPERATORS = 85.0
+HEADER = (
+    *("backend", "wheel", "MB", "files", "devices", "passed", "failed", "known", "aborted", "skipped"),
+    *("operators", "verdict"),
+)
 FOREIGN_PREFIXES = ("FLAGOS_", "TORCH", "PYTORCH", "PYTHON", "LD_", "PYTEST_")
 FOREIGN = selecting_variables() | {"GEMS_VENDOR"}
 
@@ -62,6 +67,7 @@ class VerifyInputs:
     find_links: Path | None = None
     workers: int = 2
     strategy: str | None = None
+    suite: str = "full"
     pytest_arguments: tuple[str, ...] = ()
 
 
@@ -83,6 +89,7 @@ class Verification:
     known: int
     aborted: int
     skipped: int
+    operators: OperatorCoverage | None = None
     accuracy: dict[str, float]
     problems: tuple[str, ...]
     schema: int = SCHEMA
@@ -94,7 +101,8 @@ class Verification:
         name = f"{self.backend} ({', '.join(remarks)})" if remarks else self.backend
         size = f"{self.wheel_bytes / 1e6:.1f}"
         verdict = "failed" if self.problems else "ok"
-        return (name, self.wheel, size, str(self.bundle_files), *map(str, numbers), verdict)
+        covered = f"{self.operators.percent:.1f} %" if self.operators else "-"
+        return (name, self.wheel, size, str(self.bundle_files), *map(str, numbers), covered, verdict)
 
 
 def finished_wheel(workspace: Workspace, backend: Backend) -> Path:
@@ -196,10 +204,15 @@ def _static_problems(inputs: VerifyInputs, installed: Installed, ui: Reporter) -
 
 def _run_tests(inputs: VerifyInputs, installed: Installed, *, devices: int, ui: Reporter) -> Verdict:
     suite = inputs.workspace.repository / "tests" / "integration"
-    arguments = [*(() if devices else ("--no-device",)), *inputs.pytest_arguments]
-    with ui.step(f"{inputs.backend.name}: integration suite, {inputs.workers} workers"):
-        report = run_suite(installed, suite, arguments, workers=inputs.workers, ui=ui)
-    return judge(read_report(report), inputs.backend.known_aborts if devices else ())
+    needed = ("--suite", inputs.suite, "--count-operators") if devices else ("--no-device",)
+    with ui.step(f"{inputs.backend.name}: integration suite ({inputs.suite}), {inputs.workers} workers"):
+        report = run_suite(installed, suite, [*needed, *inputs.pytest_arguments], workers=inputs.workers, ui=ui)
+    whole = devices and inputs.suite == "full" and not inputs.pytest_arguments
+    return judge(
+        read_report(report),
+        inputs.backend.known_aborts if devices else (),
+        least_percent=LEAST_OPERATORS if whole else None,
+    )
 
 
 def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter) -> Verification:
@@ -219,7 +232,7 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
             accuracy, inaccurate = measure_accuracy(installed, mm_tolerance=inputs.backend.mm_tolerance)
             problems += inaccurate
     problems += verdict.problems
-    counts = {key: value for key, value in asdict(verdict).items() if key != "problems"}
+    counts = {field.name: getattr(verdict, field.name) for field in fields(verdict) if field.name != "problems"}
     return Verification(
         backend=inputs.backend.name,
         forged=installed.manifest.forged,

@@ -39,6 +39,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         action="store_true",
         help="this machine has no device: run only the tests that need none",
     )
+    parser.addoption(
+        "--suite",
+        choices=("core", "full"),
+        default="full",
+        help="core: of the sweeps over PyTorch's databases, only one operator of each family; full: all (default)",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

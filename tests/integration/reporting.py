@@ -17,6 +17,10 @@ older file of that name is removed when the session starts, so a missing file me
       },
       "worker_deaths": [{"worker": "gw1", "detail": "..."}, ...],
       "slow_exits": ["gw1", ...],        workers that xdist had to kill because they took over ten seconds to end
+      "operators": {                     with --count-operators, else null; subprocesses of tests are not counted
+        "registered": count of operators with a kernel of the vendor's, "executed": how many of them ran on flagos,
+        "missing": [NAME, ...]           the rest
+      },
       "exit_status": 0,                  pytest's own, e.g. 1 failed, 2 interrupted, 5 no tests
       "environment": {
         "python", "torch", "torch_fl", "pytest", "xdist": version strings ("xdist" is null when absent),
@@ -45,6 +49,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import operators
 import pytest
 
 if TYPE_CHECKING:
@@ -62,6 +67,7 @@ TORCH_LIBRARY = re.compile(r"/lib(?:torch|c10|caffe2)[^/]*\.so[^/]*$")
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--report-json", metavar="PATH", help="write the outcome of every test to this file")
+    parser.addoption("--count-operators", action="store_true", help="note which of the vendor's operators are executed")
 
 
 def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
@@ -73,6 +79,8 @@ def pytest_load_initial_conftests(early_config: pytest.Config) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     target = config.getoption("--report-json")
+    if config.getoption("--count-operators"):
+        operators.start_recording()
     if hasattr(config, "workerinput"):
         config.pluginmanager.register(WorkerReport(config), "flagos-worker-report")
     elif target:
@@ -162,6 +170,7 @@ class WorkerReport:
     def pytest_sessionfinish(self) -> None:
         self._output["flagos_deselected"] = self._deselected
         self._output["flagos_libraries"] = mapped_torch_libraries()
+        self._output["flagos_operators"] = operators.executed()
 
 
 class Report:
@@ -177,6 +186,8 @@ class Report:
         self._deaths: list[dict[str, str]] = []
         self._slow: list[str] = []
         self._libraries: set[str] = set()
+        self._operators: set[str] = set()
+        self._counted = config.getoption("--count-operators")
         self._workers: list[Any] = []
 
     def _collect(self, nodeids: Iterable[str]) -> None:
@@ -219,6 +230,7 @@ class Report:
         told = getattr(node, "workeroutput", None) or {}
         self._deselected.update(dict.fromkeys(map(self._name, told.get("flagos_deselected", ()))))
         self._libraries.update(told.get("flagos_libraries", ()))
+        self._operators.update(told.get("flagos_operators", ()))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:
@@ -254,6 +266,7 @@ class Report:
             "outcomes": self._outcomes,
             "worker_deaths": self._deaths,
             "slow_exits": self._slow,
+            "operators": operators.coverage(self._operators.union(operators.executed())) if self._counted else None,
             "exit_status": exit_status,
             "environment": environment,
         }

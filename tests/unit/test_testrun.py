@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import pytest
 
 from bundle.backends import KnownAbort
 from bundle.errors import MalformedError, NothingBundledError
-from bundle.testrun import SuiteReport, judge, read_report
+from bundle.testrun import OperatorCoverage, SuiteReport, judge, read_report
 
 KNOWN = (KnownAbort(test="test_m.py::test_bmm[1]", reason="the vendor's kernel"),)
 
@@ -97,3 +98,36 @@ def test_other_file_must_be_refused(tmp_path, text):
 def test_missing_report_must_be_refused(tmp_path):
     with pytest.raises(NothingBundledError, match="left no report"):
         read_report(tmp_path / "none.json")
+
+
+def covered(executed, missing):
+    return OperatorCoverage(registered=executed + len(missing), executed=executed, missing=tuple(missing))
+
+
+def with_coverage(coverage):
+    return replace(made({"a": "passed"}), operators=coverage)
+
+
+def test_enough_executed_operators_must_be_no_problem():
+    assert judge(with_coverage(covered(3, ["aten::b"])), (), least_percent=75.0).problems == ()
+
+
+def test_too_few_executed_operators_must_be_named():
+    verdict = judge(with_coverage(covered(1, ["aten::a", "aten::b"])), (), least_percent=85.0)
+    assert verdict.problems == (
+        "the suite executed 1 of 3 operators (33.3 %), expected 85 %; missing: aten::a, aten::b",
+    )
+
+
+def test_run_that_counted_no_operators_must_not_pass_as_covered():
+    assert judge(with_coverage(None), (), least_percent=85.0).problems == (
+        "the run did not count operators; expected 85 % of them to be executed",
+    )
+
+
+def test_operators_must_not_be_asked_for_by_default():
+    assert judge(with_coverage(covered(0, ["aten::a"])), ()).problems == ()
+
+
+def test_no_operators_at_all_must_be_0_percent():
+    assert covered(0, []).percent == 0.0

@@ -4,8 +4,10 @@
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
+#include <cstdlib>
 #include <iostream>
 #include <mutex>
+#include <string_view>
 #include <unordered_set>
 #include <utility>
 #include <vector>
@@ -65,7 +67,22 @@ void take_result(VendorCall& call, c10::IValue& value) {
   }
 }
 
+/// FLAGOS_FALLBACK: `cpu` (also when unset or empty) lets operators without a kernel run on the CPU, `error` refuses.
+bool may_run_on_cpu() {
+  static const bool allowed = [] {
+    const char* given = std::getenv("FLAGOS_FALLBACK");
+    const std::string_view choice = given == nullptr || *given == '\0' ? "cpu" : given;
+    TORCH_CHECK_VALUE(choice == "cpu" || choice == "error", "flagos: FLAGOS_FALLBACK is '", choice,
+                      "', expected cpu (run operators without a kernel on the CPU) or error (refuse them)");
+    return choice == "cpu";
+  }();
+  return allowed;
+}
+
 void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
+  TORCH_CHECK_NOT_IMPLEMENTED(may_run_on_cpu(), "flagos: ", op.operator_name(),
+                              " has no kernel for this device, and FLAGOS_FALLBACK=error forbids the CPU; set "
+                              "FLAGOS_FALLBACK=cpu, or move the operands to the CPU");
   static std::mutex mutex;
   static auto* told = new std::unordered_set<c10::OperatorName>();
   {

@@ -1,4 +1,5 @@
 #include <ATen/Context.h>
+#include <pybind11/stl.h>
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/utils/device_lazy_init.h>
@@ -8,6 +9,7 @@
 #include <utility>
 
 #include "core/FlagosAllocator.h"
+#include "core/FlagosCoverage.h"
 #include "core/FlagosDevice.h"
 #include "core/FlagosGenerator.h"
 #include "core/FlagosMacros.h"
@@ -76,6 +78,8 @@ void bind_devices(pybind11::module_& module) {
   module.def("_to_vendor", torch::wrap_pybind_function(&to_vendor));
   module.def("_from_vendor", torch::wrap_pybind_function(&from_vendor));
   module.def("_stop_autograd", torch::wrap_pybind_function_no_gil(&stop_autograd));
+  module.def("_record_operators", torch::wrap_pybind_function(&record_operators));
+  module.def("_recorded_operators", torch::wrap_pybind_function(&recorded_operators));
   module.def("_build_options", &build_options);
 }
 

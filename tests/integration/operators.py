@@ -1,0 +1,36 @@
+"""Which of the vendor's operators a run of the suite has executed on flagos."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Kernels of these only name the steps of a trace.
+NOT_COUNTED = ("prims::", "debugprims::")
+
+
+def start_recording() -> None:
+    """Note, from now on and in this process, each operator that runs on flagos."""
+    sys.modules["torch_fl._C"]._record_operators()
+
+
+def executed() -> list[str]:
+    """Return the operators noted so far, by their names with overloads."""
+    names: list[str] = sys.modules["torch_fl._C"]._recorded_operators()
+    return names
+
+
+def registered() -> frozenset[str]:
+    """Return the operators that have a kernel of the vendor's."""
+    names = sys.modules["torch"]._C._dispatch_get_registrations_for_dispatch_key("CUDA")
+    return frozenset(name for name in names if not name.startswith(NOT_COUNTED))
+
+
+def coverage(noted: Iterable[str]) -> dict[str, Any]:
+    """Return how many operators there are, how many of them were executed, and the names of the rest."""
+    known = registered()
+    missing = known - set(noted)
+    return {"registered": len(known), "executed": len(known) - len(missing), "missing": sorted(missing)}
