@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -23,6 +24,7 @@ def executed() -> list[str]:
     return names
 
 
+@lru_cache(maxsize=1)
 def registered() -> frozenset[str]:
     """Return the operators that have a kernel of the vendor's."""
     names = sys.modules["torch"]._C._dispatch_get_registrations_for_dispatch_key("CUDA")

@@ -1,0 +1,38 @@
+"""Each out= and in-place form that an operator's kernels come with writes what the operator returns."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from sweeps.compare import is_random
+from sweeps.samples import samples_of, tensors_in, tensors_of
+from sweeps.selection import sweep
+from sweeps.siblings import Watch, run_sibling, siblings_of
+
+pytestmark = pytest.mark.device
+
+
+def _calls(case, sample):
+    """Run an operator, and its backward pass where it has one, and return the calls that it came down to."""
+    watch = Watch()
+    with watch:
+        result = case.op(sample.input, *sample.args, **sample.kwargs)
+        outputs = [tensor for tensor in tensors_in(result) if tensor.requires_grad]
+        inputs = [tensor for tensor in tensors_of(sample) if tensor.requires_grad]
+        if outputs and inputs:
+            torch.autograd.grad(outputs, inputs, [torch.ones_like(one) for one in outputs], allow_unused=True)
+    return watch.seen
+
+
+@sweep("siblings")
+def test_out_and_inplace_kernels_must_write_what_the_operator_returns(case, sides):
+    for sample in samples_of(
+        case, count=2, requires_grad=bool(case.op.supports_autograd) and case.dtype.is_floating_point
+    ):
+        for func, seen in _calls(case, sides.moved(case, sample)).items():
+            random = is_random(case, sample) or torch.Tag.nondeterministic_seeded in func.tags
+            for sibling in siblings_of(func):
+                written = run_sibling(sibling, seen)
+                if written is not None and not random:
+                    torch.testing.assert_close(written, seen.result, equal_nan=True, rtol=0, atol=0)
