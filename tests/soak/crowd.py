@@ -49,6 +49,7 @@ def crowd(site: Path, *, rounds: int, size: int = 32) -> Report:
                 report.problems.append(f"{strategy}: the state is {found.condition.value}: {found.problems}")
             victim.restore()
             report.problems += victim.faults()
+            print(report.good, f"{time.monotonic() - start:.0f} s, problems: {len(report.problems)}", flush=True)
     report.seconds = time.monotonic() - start
     return report
 
