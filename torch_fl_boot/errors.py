@@ -234,3 +234,14 @@ class MixedCoreError(FlagosImportError):
             f"torch runs on a mixture of libraries:\n{lines}",
             hint="unset LD_PRELOAD and LD_LIBRARY_PATH entries that hold a torch, then start a new process",
         )
+
+
+class RoutingError(FlagosImportError):
+    """Routes that cannot be followed: syntax, unknown operators, targets or callables; all of them at once."""
+
+    def __init__(self, problems: Iterable[object]) -> None:
+        lines = "\n".join(f"  {problem}" for problem in problems)
+        super().__init__(
+            f"the routing of operators cannot be followed:\n{lines}",
+            hint="correct these lines, or unset FLAGOS_BACKEND_CONFIG and FLAGOS_OP_<name>; see docs/routing.md",
+        )

@@ -6,7 +6,17 @@ from tests.forge.shapes import CLibrary, DeviceLibrary, Edit, Flavour
 
 TORCH_LIB = "site-packages/torch/lib"
 TORCH_LIBS = "site-packages/torch.libs"
-_DEVICE_OBJECTS = ("alias", "boxing", "registration", "kernels", "kernels_rnn", "generator", "hooks", "linalg")
+_DEVICE_OBJECTS = (
+    "alias",
+    "boxing",
+    "generator",
+    "hooks",
+    "kernels",
+    "kernels_rnn",
+    "layouts",
+    "linalg",
+    "registration",
+)
 C10_OBJECTS = ("device", "allocator", "guard")
 """Sources of libc10_cuda, beside the glue to the runtime's names."""
 _RUNTIME = ("driver/runtime.c", "driver/streams.c")

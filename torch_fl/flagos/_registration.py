@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 import torch
@@ -11,6 +12,7 @@ from torch.utils import generate_methods_for_privateuse1_backend
 from torch_fl._C import _install
 from torch_fl.flagos._claim import DEVICE_TYPE
 from torch_fl.flagos._exit import end_autograd_at_exit
+from torch_fl.flagos.routing import apply_environment
 from torch_fl.flagos.sharing import complete_dlpack, refuse_other_processes
 
 
@@ -24,6 +26,7 @@ def _register() -> int:
 
     Raises:
         RuntimeError: PyTorch refused a registration.
+        RoutingError: the environment asks for routes that cannot be followed.
     """
     boxed = int(_install())
     module = sys.modules["torch_fl.flagos"]
@@ -33,4 +36,5 @@ def _register() -> int:
         complete_dlpack()
         refuse_other_processes()
         end_autograd_at_exit()
+        apply_environment(os.environ)
     return boxed

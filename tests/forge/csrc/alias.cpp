@@ -5,6 +5,8 @@
 
 #include <utility>
 
+#include "layouts.h"
+
 namespace software {
 namespace {
 
@@ -65,15 +67,39 @@ at::Tensor Aliases::alias(const at::Tensor& tensor, bool written) {
     known.written |= written;
     return known.alias;
   }
+  if (has_layout(tensor)) return alias_layout(tensor, written);
   auto* source = tensor.unsafeGetTensorImpl();
   TORCH_CHECK(source->layout() == c10::kStrided && source->has_storage(),
-              "the software device has dense tensors only, got layout ", source->layout());
+              "the software device knows no tensors of layout ", source->layout());
   auto impl = source->shallow_copy_and_detach(source->version_counter(),
                                               /*allow_tensor_metadata_change=*/true);
   retarget(impl.get(), c10::Device(c10::DeviceType::CPU));
   impl.get()->*Fields::storage = alias_storage(source->storage(), written);
   tensors_.push_back({tensor, at::Tensor(std::move(impl)), written});
   return tensors_.back().alias;
+}
+
+at::Tensor Aliases::alias_layout(const at::Tensor& tensor, bool written) {
+  auto alias = shallow_copy(tensor);
+  move_layout(
+      alias, c10::Device(c10::DeviceType::CPU), [&](const at::Tensor& part) { return this->alias(part, written); },
+      [&](const c10::Storage& storage) { return alias_storage(storage, written); });
+  tensors_.push_back({tensor, alias, written});
+  return alias;
+}
+
+at::Tensor Aliases::restore_layout(at::Tensor result, c10::Device device) {
+  if (result.use_count() > 1) result = shallow_copy(result);
+  move_layout(
+      result, device, [&](const at::Tensor& part) { return restore(part, device); },
+      [&](const c10::Storage& storage) {
+        for (const auto& known : storages_) {
+          if (known.alias.unsafeGetStorageImpl() == storage.unsafeGetStorageImpl()) return known.original;
+        }
+        adopt_storage(storage.unsafeGetStorageImpl(), device);
+        return storage;
+      });
+  return result;
 }
 
 void Aliases::keep_host(const at::Tensor& tensor) {
@@ -85,6 +111,7 @@ at::Tensor Aliases::restore(at::Tensor result, c10::Device device) {
   for (const auto& known : tensors_) {
     if (known.alias.is_same(result)) return known.original;
   }
+  if (has_layout(result)) return restore_layout(std::move(result), device);
   auto* impl = result.unsafeGetTensorImpl();
   for (const auto& known : storages_) {
     if (known.alias.unsafeGetStorageImpl() != storage_of(result)) continue;
@@ -113,6 +140,11 @@ void Aliases::write_back_storage(const AliasedStorage& storage, c10::Device devi
 void Aliases::write_back() {
   for (const auto& tensor : tensors_) {
     if (!tensor.written) continue;
+    if (has_layout(tensor.original)) {
+      const auto device = tensor.original.device();
+      follow_layout(tensor.original, tensor.alias, [&](const at::Tensor& part) { return restore(part, device); });
+      continue;
+    }
     auto* original = tensor.original.unsafeGetTensorImpl();
     auto* alias = tensor.alias.unsafeGetTensorImpl();
     // First what may be refused: a tensor made by detach() cannot be resized.

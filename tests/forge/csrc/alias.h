@@ -31,6 +31,9 @@ class Aliases {
   void write_back();
 
  private:
+  at::Tensor alias_layout(const at::Tensor& tensor, bool written);
+  at::Tensor restore_layout(at::Tensor result, c10::Device device);
+
   struct AliasedTensor {
     at::Tensor original;
     at::Tensor alias;

@@ -5,6 +5,7 @@
 #include <c10/core/impl/LocalDispatchKeySet.h>
 
 #include <optional>
+#include <string_view>
 
 #include "alias.h"
 #include "device.h"
@@ -17,8 +18,11 @@ namespace {
 // One call: operands to aliases, the CPU kernel, results back.
 class Call {
  public:
-  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack, bool host_operands)
-      : schema_(op.schema()), stack_(stack), host_operands_(host_operands) {}
+  Call(const c10::OperatorHandle& op, torch::jit::Stack& stack, Boxing kind)
+      : schema_(op.schema()),
+        stack_(stack),
+        host_operands_(kind == Boxing::kHostOperands),
+        copies_(kind == Boxing::kCopies) {}
 
   void convert_arguments() {
     const auto& arguments = schema_.arguments();
@@ -38,8 +42,7 @@ class Call {
     const size_t results = schema_.returns().size();
     const size_t base = stack_.size() - results;
     for (size_t i = 0; i < results; ++i) {
-      // The only result that stays on the host: the batch sizes of a packed sequence.
-      if (i == 1 && schema_.name() == "aten::_pack_padded_sequence") continue;
+      if (to_host_ || stays_on_host(i)) continue;
       restore(stack_[base + i]);
     }
   }
@@ -50,6 +53,13 @@ class Call {
   }
 
  private:
+  // The batch sizes of a packed sequence, the shapes inside of a nested tensor.
+  bool stays_on_host(size_t result) const {
+    const std::string_view name = schema_.name();
+    return (result == 1 && name == "aten::_pack_padded_sequence") || name == "aten::_nested_tensor_size" ||
+           name == "aten::_nested_tensor_strides" || name == "aten::_nested_tensor_storage_offsets";
+  }
+
   static bool takes_generator(const c10::Argument& argument) {
     const auto& type = argument.type();
     if (type->kind() == c10::TypeKind::GeneratorType) return true;
@@ -80,6 +90,8 @@ class Call {
         converted.push_back(tensor ? std::optional<at::Tensor>(operand(*tensor)) : std::nullopt);
       }
       value = std::move(converted);
+    } else if (value.isDevice() && value.toDevice().is_cpu()) {
+      to_host_ = true;
     } else if (value.isDevice() && value.toDevice().type() == kSelf) {
       const c10::Device device(kSelf, resolve(value.toDevice().index()));
       if (!device_) device_ = device;
@@ -92,7 +104,7 @@ class Call {
   at::Tensor operand(const at::Tensor& tensor) {
     if (!tensor.defined()) return tensor;
     if (tensor.device().type() != kSelf) {
-      const bool allowed = tensor.is_cpu() && (host_operands_ || (tensor.dim() == 0 && !writes(*argument_)));
+      const bool allowed = tensor.is_cpu() && (host_operands_ || copies_ || (tensor.dim() == 0 && !writes(*argument_)));
       if (!allowed) fail_devices(device(), tensor.device());
       // Indices may lie on the host, what they index may not; the words are those of the CUDA kernel.
       TORCH_CHECK(!host_operands_ || tensor.dim() == 0 || argument_->name() != "self", "indices should be either on ",
@@ -132,6 +144,9 @@ class Call {
   const c10::FunctionSchema& schema_;
   torch::jit::Stack& stack_;
   const bool host_operands_;
+  const bool copies_;
+  // The caller asked for a result on the host.
+  bool to_host_ = false;
   const c10::Argument* argument_ = nullptr;
   std::optional<c10::Device> device_;
   Aliases aliases_;
@@ -139,20 +154,20 @@ class Call {
 
 }  // namespace
 
-template <Boxing kind>
+template <Boxing kind, c10::DispatchKey cpu>
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   if constexpr (kind == Boxing::kLinalg) require_linalg();
   // What a CPU kernel calls in turn must neither record gradients nor follow the host's autocast.
   const at::AutoDispatchBelowADInplaceOrView below_autograd;
   const c10::impl::ExcludeDispatchKeyGuard without_autocast(c10::autocast_dispatch_keyset);
-  Call call(op, *stack, kind == Boxing::kHostOperands);
+  Call call(op, *stack, kind);
   call.convert_arguments();
   const c10::DeviceGuard guard(call.device());
   if constexpr (kind == Boxing::kComposite) {
     // Composite kernels are not listed under a backend's key; the aliases' own keys lead to them.
     op.callBoxed(*stack);
   } else {
-    op.callBoxedForDispatchKey(c10::DispatchKey::CPU, *stack);
+    op.callBoxedForDispatchKey(cpu, *stack);
   }
   check_launch();
   call.convert_results();
@@ -162,5 +177,18 @@ template void run_boxed<Boxing::kPlain>(const c10::OperatorHandle&, c10::Dispatc
 template void run_boxed<Boxing::kHostOperands>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
 template void run_boxed<Boxing::kComposite>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
 template void run_boxed<Boxing::kLinalg>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);
+
+template void run_boxed<Boxing::kPlain, c10::DispatchKey::SparseCPU>(const c10::OperatorHandle&, c10::DispatchKeySet,
+                                                                     torch::jit::Stack*);
+template void run_boxed<Boxing::kCopies, c10::DispatchKey::SparseCPU>(const c10::OperatorHandle&, c10::DispatchKeySet,
+                                                                      torch::jit::Stack*);
+template void run_boxed<Boxing::kPlain, c10::DispatchKey::SparseCsrCPU>(const c10::OperatorHandle&, c10::DispatchKeySet,
+                                                                        torch::jit::Stack*);
+template void run_boxed<Boxing::kCopies, c10::DispatchKey::SparseCsrCPU>(const c10::OperatorHandle&,
+                                                                         c10::DispatchKeySet, torch::jit::Stack*);
+template void run_boxed<Boxing::kPlain, c10::DispatchKey::NestedTensorCPU>(const c10::OperatorHandle&,
+                                                                           c10::DispatchKeySet, torch::jit::Stack*);
+template void run_boxed<Boxing::kCopies, c10::DispatchKey::NestedTensorCPU>(const c10::OperatorHandle&,
+                                                                            c10::DispatchKeySet, torch::jit::Stack*);
 
 }  // namespace software

@@ -13,13 +13,15 @@ enum class Boxing {
   kHostOperands,
   // As kPlain, for operators whose CPU kernel is a composite one.
   kComposite,
+  // Host operands of any kind are allowed: copies between host and device.
+  kCopies,
   // As kPlain, after the vendor's linear algebra library was opened.
   kLinalg,
 };
 
 // Runs `op` on the CPU kernel with the device operands aliased; the calling convention of a boxed
-// kernel.
-template <Boxing kind>
+// kernel. `cpu` is the CPU's key for the layout of the operands.
+template <Boxing kind, c10::DispatchKey cpu = c10::DispatchKey::CPU>
 void run_boxed(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 extern template void run_boxed<Boxing::kPlain>(const c10::OperatorHandle&, c10::DispatchKeySet, torch::jit::Stack*);

@@ -1,5 +1,6 @@
 // Registers the boxed kernel for every operator that has a CPU kernel, beside the kernels of
 // kernels.cpp.
+#include <ATen/ops/_to_copy_native.h>
 #include <torch/library.h>
 
 #include <cstdio>
@@ -20,9 +21,17 @@ using Names = std::unordered_set<std::string>;
 // Operators whose CUDA kernels take some operands on the host.
 const Names& host_operand_operators() {
   static const Names names{
-      "aten::index",          "aten::index_put_", "aten::_index_put_impl_",      "aten::_unsafe_index",
-      "aten::ctc_loss",       "aten::_ctc_loss",  "aten::_pack_padded_sequence", "aten::_ctc_loss_backward",
+      "aten::index",
+      "aten::index_put_",
+      "aten::_index_put_impl_",
+      "aten::_unsafe_index",
+      "aten::ctc_loss",
+      "aten::_ctc_loss",
+      "aten::_pack_padded_sequence",
+      "aten::_ctc_loss_backward",
       "aten::segment_reduce",
+      "aten::_nested_view_from_buffer",
+      "aten::_nested_from_padded",
   };
   return names;
 }
@@ -105,6 +114,30 @@ void register_boxed(torch::Library& library) {
   for (const char* name : {"convolution", "convolution_backward"}) {
     library.impl(name, torch::CppFunction::makeFromBoxedFunction<&run_boxed<Boxing::kComposite>>());
   }
+}
+
+template <c10::DispatchKey cpu>
+void register_one(torch::Library& library, const std::string& name) {
+  const bool copies = name == "aten::copy_" || name == "aten::copy_sparse_to_sparse_";
+  library.impl(name.c_str(), copies ? torch::CppFunction::makeFromBoxedFunction<&run_boxed<Boxing::kCopies, cpu>>()
+                                    : torch::CppFunction::makeFromBoxedFunction<&run_boxed<Boxing::kPlain, cpu>>());
+}
+
+// The kernels of one layout: those of the CPU, boxed.
+template <c10::DispatchKey cpu>
+void register_layout(torch::Library& library) {
+  for (const auto& op : c10::Dispatcher::singleton().getRegistrationsForDispatchKey(cpu)) {
+    if (op.name.rfind("aten::", 0) != 0 || only_for_cpu(op.name) || op.name == "aten::_to_copy") continue;
+    register_one<cpu>(library, op.overload_name.empty() ? op.name : op.name + "." + op.overload_name);
+  }
+}
+
+TORCH_LIBRARY_IMPL(aten, SparseCUDA, library) { register_layout<c10::DispatchKey::SparseCPU>(library); }
+TORCH_LIBRARY_IMPL(aten, SparseCsrCUDA, library) { register_layout<c10::DispatchKey::SparseCsrCPU>(library); }
+TORCH_LIBRARY_IMPL(aten, NestedTensorCUDA, library) {
+  // PyTorch's own serves any device: its result may be on the host.
+  library.impl("_to_copy", TORCH_FN(at::native::_to_copy_nested));
+  register_layout<c10::DispatchKey::NestedTensorCPU>(library);
 }
 
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {

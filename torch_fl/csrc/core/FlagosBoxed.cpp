@@ -16,6 +16,7 @@
 #include "core/FlagosCall.h"
 #include "core/FlagosDevice.h"
 #include "core/FlagosErrors.h"
+#include "route/FlagosRoutes.h"
 
 namespace flagos {
 
@@ -29,7 +30,8 @@ std::vector<Element> lend_all(VendorCall& call, std::vector<Element> elements) {
   return elements;
 }
 
-/// Replaces one argument by what the vendor's kernel is to see.
+}  // namespace
+
 void lend_argument(VendorCall& call, c10::IValue& value) {
   if (value.isTensor()) {
     if (is_flagos(value.toTensor())) {
@@ -49,6 +51,8 @@ void lend_argument(VendorCall& call, c10::IValue& value) {
     value = call.lend(value.toStorage());
   }
 }
+
+namespace {
 
 /// Replaces one result by what the caller is to see.
 void take_result(VendorCall& call, c10::IValue& value) {
@@ -118,8 +122,10 @@ void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, 
 
 void fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   if (op.hasComputedKernelForDispatchKey(c10::DispatchKey::CUDA)) {
+    log_fallback(op.operator_name(), "cuda");
     run_on_vendor(op, keys, stack);
   } else {
+    log_fallback(op.operator_name(), "cpu");
     run_on_cpu(op, stack);
   }
 }

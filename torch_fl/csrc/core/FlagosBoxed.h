@@ -1,15 +1,23 @@
 #pragma once
 
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/ivalue.h>
 #include <ATen/core/stack.h>
 
+#include "core/FlagosMacros.h"
+
 namespace flagos {
+
+class VendorCall;
+
+/// Replaces one argument by what the vendor's kernel is to see.
+void lend_argument(VendorCall& call, c10::IValue& value);
 
 /// Runs an operator on the vendor's kernel for it; the boxed kernel that most operators of flagos have.
 void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 /// Runs an operator that has no kernel of its own here: on the vendor's if it has one by now (libraries that were
 /// loaded later), on the CPU otherwise, with one notice per operator on stderr.
-void fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
+FLAGOS_API void fall_back(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 
 }  // namespace flagos

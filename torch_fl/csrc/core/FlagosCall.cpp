@@ -5,6 +5,7 @@
 #include "core/FlagosAlias.h"
 #include "core/FlagosDevice.h"
 #include "core/FlagosGenerator.h"
+#include "core/FlagosLayouts.h"
 #include "core/FlagosStorage.h"
 
 namespace flagos {
@@ -123,7 +124,9 @@ at::Tensor VendorCall::take_shared(at::Tensor result) {
       return operand.original;
     }
   }
-  check_layout(result);
+  if (C10_UNLIKELY(has_layout(result) || !result.has_storage())) {
+    return take_layout(*this, std::move(result));
+  }
   c10::Storage storage = take_storage(storage_of(result));
   return adopt(std::move(result), std::move(storage));
 }

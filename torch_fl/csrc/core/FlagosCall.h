@@ -53,8 +53,11 @@ class FLAGOS_API VendorCall final {
   void finish();
 
   /// Returns a vendor result as flagos' own: the original where it is an alias of one, a tensor on that original's
-  /// storage where it is a view of it. Throws c10::Error for layouts that flagos has no tensors for.
+  /// storage where it is a view of it. Results of other layouts become flagos' own by their parts.
   at::Tensor take(at::Tensor result);
+
+  /// Returns the flagos storage for a vendor storage: the one that was lent, or a new facade.
+  c10::Storage take(const c10::Storage& vendor) { return take_storage(vendor.unsafeGetStorageImpl()); }
 
  private:
   struct Operand {

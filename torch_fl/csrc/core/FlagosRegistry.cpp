@@ -6,12 +6,13 @@
 #include <mutex>
 #include <optional>
 #include <string_view>
-#include <unordered_map>
 #include <utility>
+#include <vector>
 
 #include "core/FlagosBoxed.h"
 #include "core/FlagosHooks.h"
 #include "core/FlagosHotOperators.h"
+#include "core/FlagosLayouts.h"
 #include "core/FlagosProfiler.h"
 
 namespace flagos {
@@ -24,6 +25,11 @@ bool is_skipped(const c10::OperatorName& name) {
   return !space || *space == "prims" || *space == "debugprims";
 }
 
+class NoWarnings final : public c10::WarningHandler {
+ public:
+  void process(const c10::Warning& /*warning*/) override {}
+};
+
 class Registry final {
  public:
   size_t install() {
@@ -32,25 +38,28 @@ class Registry final {
       register_hooks();
       register_profiler();
       register_boxed();
+      register_layouts();
       installed_ = true;
     }
     return boxed_;
   }
 
-  void replace(const c10::OperatorName& name, c10::KernelFunction kernel) {
+  void replace(const c10::OperatorName& name, c10::KernelFunction kernel, c10::DispatchKey key) {
     TORCH_CHECK(c10::Dispatcher::singleton().findSchema(name).has_value(), "flagos: asked to replace the kernel of ",
                 name, ", but no such operator is known");
     const std::lock_guard<std::mutex> lock(mutex_);
-    // The old kernel goes first: PyTorch warns when one is registered over another.
-    handles_.erase(name);
-    add(name, std::move(kernel));
+    // PyTorch warns when one kernel is registered over another; here that is what was asked for.
+    NoWarnings no_warnings;
+    const c10::WarningUtils::WarningHandlerGuard guard(&no_warnings);
+    add(name, std::move(kernel), key);
   }
 
  private:
-  void add(const c10::OperatorName& name, c10::KernelFunction kernel) {
-    handles_.emplace(name, c10::Dispatcher::singleton().registerImpl(
-                               name, c10::DispatchKey::PrivateUse1, std::move(kernel), /*cpp_signature=*/std::nullopt,
-                               /*inferred_function_schema=*/nullptr, "registered by flagos"));
+  void add(const c10::OperatorName& name, c10::KernelFunction kernel, c10::DispatchKey key) {
+    handles_.push_back(c10::Dispatcher::singleton().registerImpl(name, key, std::move(kernel),
+                                                                 /*cpp_signature=*/std::nullopt,
+                                                                 /*inferred_function_schema=*/nullptr,
+                                                                 "registered by flagos"));
   }
 
   void register_boxed() {
@@ -61,15 +70,26 @@ class Registry final {
         continue;
       }
       c10::KernelFunction hot = hot_kernel(name);
-      add(name, hot.isValid() ? std::move(hot) : c10::KernelFunction::makeFromBoxedFunction<&run_on_vendor>());
+      add(name, hot.isValid() ? std::move(hot) : c10::KernelFunction::makeFromBoxedFunction<&run_on_vendor>(),
+          c10::DispatchKey::PrivateUse1);
       ++boxed_;
+    }
+  }
+
+  void register_layouts() {
+    for (LayoutKernel& made : layout_kernels()) {
+      const auto op = c10::Dispatcher::singleton().findSchema(made.name);
+      if (!is_skipped(made.name) && op && !op->hasKernelForDispatchKey(made.key)) {
+        add(made.name, std::move(made.kernel), made.key);
+      }
     }
   }
 
   std::mutex mutex_;
   bool installed_ = false;
   size_t boxed_ = 0;
-  std::unordered_map<c10::OperatorName, c10::RegistrationHandleRAII> handles_;
+  /// All that were ever registered: a replaced kernel stays below the one that took its place, which may call it.
+  std::vector<c10::RegistrationHandleRAII> handles_;
 };
 
 Registry& registry() {
@@ -82,8 +102,8 @@ Registry& registry() {
 
 size_t install() { return registry().install(); }
 
-void replace_kernel(const c10::OperatorName& name, c10::KernelFunction kernel) {
-  registry().replace(name, std::move(kernel));
+void replace_kernel(const c10::OperatorName& name, c10::KernelFunction kernel, c10::DispatchKey key) {
+  registry().replace(name, std::move(kernel), key);
 }
 
 }  // namespace flagos

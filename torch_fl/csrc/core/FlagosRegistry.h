@@ -11,8 +11,9 @@ namespace flagos {
 /// Returns the number of operators so registered; a second call changes nothing and returns the same number.
 FLAGOS_API size_t install();
 
-/// Gives `name` another kernel for flagos; the boxed one, if it had that, goes. Throws c10::Error for an unknown
-/// operator.
-FLAGOS_API void replace_kernel(const c10::OperatorName& name, c10::KernelFunction kernel);
+/// Gives `name` another kernel for flagos; the one that it had stays registered below, so that a SafeKernelFunction of
+/// it holds. Throws c10::Error for an unknown operator.
+FLAGOS_API void replace_kernel(const c10::OperatorName& name, c10::KernelFunction kernel,
+                               c10::DispatchKey key = c10::DispatchKey::PrivateUse1);
 
 }  // namespace flagos

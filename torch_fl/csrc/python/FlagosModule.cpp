@@ -6,6 +6,7 @@
 #include <torch/csrc/utils/pybind.h>
 
 #include <cstdint>
+#include <string>
 #include <utility>
 
 #include "core/FlagosAllocator.h"
@@ -16,6 +17,7 @@
 #include "core/FlagosRegistry.h"
 #include "core/FlagosSharing.h"
 #include "python/FlagosRuntimeBindings.h"
+#include "route/FlagosRoutes.h"
 #ifdef FLAGOS_FLAGGEMS_PYTHON
 #include "route/FlagosPythonRoute.h"
 #endif
@@ -46,6 +48,8 @@ void empty_cache() { vendor_caching_allocator().emptyCache(); }
 
 /// Ends the autograd engine's device threads; a backward pass over device tensors cannot run afterwards.
 void stop_autograd() { torch::autograd::Engine::get_default_engine().stop(); }
+
+void route_cpu(const std::string& qualified) { route_to_cpu(parse_operator_name(qualified)); }
 
 int count() { return device_count(); }
 
@@ -80,6 +84,8 @@ void bind_devices(pybind11::module_& module) {
   module.def("_stop_autograd", torch::wrap_pybind_function_no_gil(&stop_autograd));
   module.def("_record_operators", torch::wrap_pybind_function(&record_operators));
   module.def("_recorded_operators", torch::wrap_pybind_function(&recorded_operators));
+  module.def("_route_cpu", torch::wrap_pybind_function(&route_cpu));
+  module.def("_log_dispatch", torch::wrap_pybind_function(&log_dispatch));
   module.def("_build_options", &build_options);
 }
 

@@ -1,21 +1,30 @@
 #include "route/FlagosPythonRoute.h"
 
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 #include <ATen/core/jit_type.h>
 #include <ATen/core/operator_name.h>
 #include <ATen/core/stack.h>
+#include <c10/core/DeviceGuard.h>
 #include <c10/util/Exception.h>
 #include <torch/csrc/DynamicTypes.h>
 #include <torch/csrc/Exceptions.h>
+#include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/jit/python/pybind_utils.h>
 #include <torch/csrc/utils/tensor_memoryformats.h>
 
+#include <algorithm>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
 
+#include "core/FlagosAlias.h"
+#include "core/FlagosBoxed.h"
+#include "core/FlagosDevice.h"
 #include "core/FlagosRegistry.h"
+#include "route/FlagosRoutes.h"
 
 namespace py = pybind11;
 
@@ -50,7 +59,49 @@ py::object to_python(const c10::IValue& value, const c10::Type& type) {
   return torch::jit::toPyObject(value);
 }
 
+bool is_written(const c10::Argument& argument) {
+  return argument.alias_info() != nullptr && argument.alias_info()->isWrite();
+}
+
+/// The device that a call is about: the first tensor's on flagos, or the one a factory is asked for.
+std::optional<c10::Device> device_of(const std::vector<c10::IValue>& arguments) {
+  for (const c10::IValue& value : arguments) {
+    if (value.isTensor() && is_flagos(value.toTensor())) {
+      return value.toTensor().device();
+    }
+    if (value.isTensorList()) {
+      for (const at::Tensor& tensor : value.toTensorVector()) {
+        if (is_flagos(tensor)) {
+          return tensor.device();
+        }
+      }
+    }
+    if (value.isDevice() && value.toDevice().type() == kFlagos) {
+      return c10::Device(kFlagos, resolve_index(value.toDevice().index()));
+    }
+  }
+  return std::nullopt;
+}
+
+/// Kernels written in Python take device pointers, so a CPU tensor that stands for a number goes to the device. What
+/// was a Python number is a marked tensor here, and becomes a Python number again.
+bool is_number_on_cpu(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.is_cpu() && tensor.dim() == 0 && !tensor.unsafeGetTensorImpl()->is_wrapped_number();
+}
+
+void settle_argument(const c10::Argument& argument, c10::IValue& value, c10::Device device) {
+  if (value.isDevice() && value.toDevice().type() == kFlagos) {
+    value = c10::Device(kFlagos, resolve_index(value.toDevice().index()));
+  } else if (value.isTensor() && !is_written(argument) && is_number_on_cpu(value.toTensor())) {
+    const at::AutoDispatchBelowADInplaceOrView below_autograd;
+    value = value.toTensor().to(device);
+  }
+}
+
 /// A kernel that calls a Python function with the operator's arguments, keyword-only ones by name.
+///
+/// The operator's device is current during the call. Where the function calls the operator itself, that call gets the
+/// vendor's kernel, so that a function may hand on what it does not do.
 class PythonKernel final : public c10::OperatorKernel {
  public:
   explicit PythonKernel(py::function function) : function_(std::move(function)) {}
@@ -64,14 +115,39 @@ class PythonKernel final : public c10::OperatorKernel {
     }
   }
 
-  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
+  void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
+    if (std::find(running().begin(), running().end(), this) != running().end()) {
+      fall_back(op, keys, stack);
+      return;
+    }
+    const Running here(this);
     const c10::FunctionSchema& schema = op.schema();
     std::vector<c10::IValue> arguments = torch::jit::pop(*stack, schema.arguments().size());
+    std::optional<c10::DeviceGuard> guard;
+    if (const std::optional<c10::Device> device = device_of(arguments)) {
+      guard.emplace(*device);
+      for (size_t i = 0; i < arguments.size(); ++i) {
+        settle_argument(schema.arguments()[i], arguments[i], *device);
+      }
+    }
     const py::gil_scoped_acquire gil;
-    push_results(schema, call(schema, arguments), stack);
+    push_results(schema, arguments, call(schema, arguments), stack);
   }
 
  private:
+  /// This thread's calls of Python kernels, outermost first.
+  static std::vector<const PythonKernel*>& running() {
+    static thread_local std::vector<const PythonKernel*> kernels;
+    return kernels;
+  }
+
+  struct Running {
+    explicit Running(const PythonKernel* kernel) { running().push_back(kernel); }
+    ~Running() { running().pop_back(); }
+    Running(const Running&) = delete;
+    Running& operator=(const Running&) = delete;
+  };
+
   py::object call(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) const {
     py::list positional;
     py::dict named;
@@ -94,13 +170,13 @@ class PythonKernel final : public c10::OperatorKernel {
     return py::reinterpret_steal<py::object>(result);
   }
 
-  static void push_results(const c10::FunctionSchema& schema, const py::object& result, torch::jit::Stack* stack) {
+  static void push_results(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments,
+                           const py::object& result, torch::jit::Stack* stack) {
     const auto& returns = schema.returns();
-    if (returns.empty()) {
-      return;
-    }
-    if (returns.size() == 1) {
-      torch::jit::push(stack, torch::jit::toIValue(result, returns[0].real_type()));
+    if (returns.size() <= 1) {
+      if (!returns.empty()) {
+        push_result(schema, arguments, 0, result, stack);
+      }
       return;
     }
     TORCH_CHECK(py::isinstance<py::tuple>(result) && py::len(result) == returns.size(), "flagos: the Python kernel of ",
@@ -108,25 +184,43 @@ class PythonKernel final : public c10::OperatorKernel {
                 py::repr(py::type::of(result)).cast<std::string>());
     const auto results = py::reinterpret_borrow<py::tuple>(result);
     for (size_t i = 0; i < returns.size(); ++i) {
-      torch::jit::push(stack, torch::jit::toIValue(results[i], returns[i].real_type()));
+      push_result(schema, arguments, i, results[i], stack);
     }
+  }
+
+  static void push_result(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments, size_t number,
+                          const py::object& result, torch::jit::Stack* stack) {
+    const c10::Argument& declared = schema.returns()[number];
+    if (is_written(declared)) {
+      for (size_t i = 0; i < arguments.size(); ++i) {
+        const c10::Argument& argument = schema.arguments()[i];
+        if (is_written(argument) && arguments[i].isTensor() &&
+            argument.alias_info()->beforeSets() == declared.alias_info()->beforeSets()) {
+          check_same(schema, argument, arguments[i].toTensor(), result);
+          torch::jit::push(stack, arguments[i]);
+          return;
+        }
+      }
+    }
+    torch::jit::push(stack, torch::jit::toIValue(result, declared.real_type()));
+  }
+
+  /// An operator that writes returns the tensor it wrote to; None says the same.
+  static void check_same(const c10::FunctionSchema& schema, const c10::Argument& argument, const at::Tensor& written,
+                         const py::object& result) {
+    TORCH_CHECK_TYPE(
+        result.is_none() || (THPVariable_Check(result.ptr()) && THPVariable_Unpack(result.ptr()).is_same(written)),
+        "flagos: the Python kernel of ", schema.operator_name(), " must write to '", argument.name(),
+        "' and return it or None, got ", py::repr(py::type::of(result)).cast<std::string>(), " of its own");
   }
 
   py::function function_;
 };
 
-c10::OperatorName parse_name(const std::string& qualified) {
-  const size_t colons = qualified.find("::");
-  TORCH_CHECK(colons != std::string::npos, "flagos: asked to route '", qualified,
-              "', expected a qualified operator name such as 'aten::add.Tensor'");
-  const size_t dot = qualified.find('.', colons);
-  return dot == std::string::npos ? c10::OperatorName(qualified, "")
-                                  : c10::OperatorName(qualified.substr(0, dot), qualified.substr(dot + 1));
-}
-
 void route_python(const std::string& qualified, py::function function) {
-  replace_kernel(parse_name(qualified),
-                 c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<PythonKernel>(std::move(function))));
+  const c10::OperatorName name = parse_operator_name(qualified);
+  replace_kernel(name, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<PythonKernel>(std::move(function))));
+  note_target(name, "flagos_python");
 }
 
 }  // namespace
