@@ -143,6 +143,6 @@ def test_a_nested_tensor_must_be_saved_loaded_and_shown(device):
 def test_operands_of_different_shapes_must_be_refused(device):
     there = nested(torch.strided, device)
     other = torch.nested.nested_tensor([torch.ones(1, 4)] * 3, device=device)
-    with pytest.raises(RuntimeError, match="(?i)nested"):
+    with pytest.raises(RuntimeError, match=r"(?i)nested"):
         _ = there + other
     assert torch.equal(padded(there), padded(nested(torch.strided)))

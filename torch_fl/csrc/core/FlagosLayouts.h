@@ -16,10 +16,12 @@ namespace flagos {
 /// Layouts other than dense: sparse (COO), compressed sparse (CSR, CSC, BSR, BSC), nested with a strided layout, and
 /// quantized, of which flagos has none. Nested tensors of layout jagged are Python objects over dense tensors and need
 /// nothing here.
-inline constexpr c10::DispatchKeySet kLayouts({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
-                                               c10::DispatchKey::NestedTensor, c10::DispatchKey::Quantized});
+inline constexpr c10::DispatchKeySet kSpecialLayouts({c10::DispatchKey::Sparse, c10::DispatchKey::SparseCsr,
+                                                      c10::DispatchKey::NestedTensor, c10::DispatchKey::Quantized});
 
-inline bool has_layout(const at::Tensor& tensor) { return tensor.defined() && tensor.key_set().has_any(kLayouts); }
+inline bool has_layout(const at::Tensor& tensor) {
+  return tensor.defined() && tensor.key_set().has_any(kSpecialLayouts);
+}
 
 /// One operator call with operands of such layouts: what a VendorCall does for dense ones, whose work it uses for their
 /// parts.
