@@ -177,6 +177,7 @@ def test_the_report_must_hold_what_the_row_shows(tmp_path):
         "known": "1",
         "aborted": "0",
         "skipped": "0",
+        "operators": "-",
         "verdict": "ok",
     }
     assert replace(RESULT, problems=("x",)).row()[-1] == "failed"
