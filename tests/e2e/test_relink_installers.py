@@ -16,11 +16,11 @@ import pytest
 
 from tests.soak.monitor import CORE, origins
 from tests.support.fake_wheels import fake_wheels
+from torch_fl_boot.plan import PRELOAD, RELINK
 
 pytestmark = pytest.mark.slow
 
 VERSIONS = ("2.9.0", "2.10.0", "2.11.0")
-RELINK = "relink"
 
 
 @dataclass(frozen=True)
@@ -94,20 +94,25 @@ def wheels(tmp_path_factory):
     return fake_wheels(tmp_path_factory.mktemp("wheels"), *VERSIONS)
 
 
-@pytest.fixture(params=["bundled-pip", "pinned-pip", "uv"])
-def installer(request):
-    return request.param
+# What runs by default; the rest of the matrix takes minutes and is run by `pytest -m installers`.
+DEFAULT = {(RELINK, "pinned-pip"), (RELINK, "uv"), (PRELOAD, "uv")}
+STATES = [
+    pytest.param((strategy, installer), marks=() if (strategy, installer) in DEFAULT else pytest.mark.installers)
+    for strategy in (PRELOAD, RELINK)
+    for installer in ("bundled-pip", "pinned-pip", "uv")
+]
 
 
-@pytest.fixture(params=["preload", RELINK])
-def environment(request, installer, wheels, tmp_path):
+@pytest.fixture(params=STATES, ids="-".join)
+def environment(request, wheels, tmp_path):
     """Torch 2.10.0 and torch_fl, in the state that its use under the strategy leaves."""
+    strategy, installer = request.param
     venv.create(tmp_path / "env", with_pip=installer == "bundled-pip", symlinks=True)
     made = Environment(root=tmp_path / "env", installer=installer, wheels=wheels)
     made.install("torch-2.10.0")
     made.install("torch_fl-0.1.0")
-    made.run("env", f"FLAGOS_CORE={request.param}", made.python, "-c", "import torch_fl")
-    assert (made.site / "torch/lib/_orig_backup").is_dir() == (request.param == RELINK)
+    made.run("env", f"FLAGOS_CORE={strategy}", made.python, "-c", "import torch_fl")
+    assert (made.site / "torch/lib/_orig_backup").is_dir() == (strategy == RELINK)
     return made
 
 
