@@ -107,3 +107,17 @@ def test_kernel_that_a_user_registers_must_win_over_the_plugins(python):
     """
     done = python(textwrap.dedent(program))
     assert (done.returncode, done.stdout.strip()) == (0, "[100.0, 100.0]"), done.stderr
+
+
+def test_list_operand_that_a_kernel_keeps_must_outlive_the_call(python):
+    program = """
+        import torch_fl, torch
+        kept = []
+        library = torch.library.Library("aten", "IMPL")
+        library.impl("cat", lambda tensors, dim=0: kept.append(tensors[7]) or tensors[3].clone(), "CUDA")
+        made = torch.cat([torch.full((2,), float(index), device="flagos") for index in range(40)])
+        again = [torch.cat([torch.zeros(2, device="flagos") for _ in range(40)]) for _ in range(3)]
+        print(made.tolist(), torch.neg(kept[0]).cpu().tolist(), kept[0].device.type, len(kept))
+    """
+    done = python(textwrap.dedent(program))
+    assert (done.returncode, done.stdout.strip()) == (0, "[3.0, 3.0] [-7.0, -7.0] cuda 4"), done.stderr

@@ -4,6 +4,7 @@
 #include <c10/core/Storage.h>
 #include <c10/core/TensorImpl.h>
 
+#include <cstddef>
 #include <optional>
 #include <utility>
 
@@ -89,6 +90,15 @@ struct ImplAccess : c10::TensorImpl {
   }
 };
 
+/// Makes `to`, a new TensorImpl over vendor storage, the vendor's twin of `from`, a flagos tensor: its geometry, flags
+/// and version counter.
+inline void equip_alias(const c10::TensorImpl& from, c10::TensorImpl& to) {
+  ImplAccess::copy_metadata(from, to);
+  ImplAccess::keys(to) = vendor_keys(from.key_set());
+  ImplAccess::version(to) = from.version_counter();
+  ImplAccess::device(to) = vendor_device(from.device());
+}
+
 /// Returns a vendor tensor with the geometry, flags and version counter of `tensor`, a flagos tensor, over `storage`.
 ///
 /// It is private to one operator call. `tensor` is only read, so that any number of threads may share it.
@@ -97,12 +107,33 @@ inline at::Tensor make_alias(const at::Tensor& tensor, c10::Storage storage) {
   // The VIEW constructor allocates no version counter; the alias counts on its original's.
   auto impl =
       c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), kVendorKeys, from.dtype());
-  ImplAccess::copy_metadata(from, *impl);
-  ImplAccess::keys(*impl) = vendor_keys(from.key_set());
-  ImplAccess::version(*impl) = from.version_counter();
-  ImplAccess::device(*impl) = vendor_device(from.device());
+  equip_alias(from, *impl);
   return at::Tensor(std::move(impl));
 }
+
+/// Makes up to `count` aliases in one piece of memory, for lists of operands: allocators keep only a few freed blocks
+/// of a size at hand, and a list asks for dozens. The memory goes when the last of the aliases does, which may be after
+/// the call: a vendor's kernel may keep one.
+class AliasBlock final {
+ public:
+  explicit AliasBlock(size_t count);
+  ~AliasBlock();
+  AliasBlock(const AliasBlock&) = delete;
+  AliasBlock& operator=(const AliasBlock&) = delete;
+
+  /// As make_alias(), which takes over when `count` aliases have been made.
+  at::Tensor make(const at::Tensor& tensor, c10::Storage storage);
+
+ private:
+  friend struct BlockAlias;
+  struct Shared;
+  struct Place;
+  static void drop(Shared* shared, size_t holders) noexcept;
+
+  Shared* shared_;
+  size_t count_;
+  size_t made_ = 0;
+};
 
 /// Whether nobody but the caller holds `result` or its storage: it is neither an operand, nor a view of one, nor shares
 /// memory with another result.

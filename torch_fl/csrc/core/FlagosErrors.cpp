@@ -4,6 +4,8 @@
 
 #include <cctype>
 #include <string_view>
+#include <typeinfo>
+#include <utility>
 
 #include "core/FlagosDevice.h"
 
@@ -37,6 +39,18 @@ std::string in_own_words(const std::string& text) {
     }
   }
   return result.append(text, copied, std::string::npos);
+}
+
+void throw_in_own_words(const c10::Error& error) {
+  // Derived errors become Python exceptions by their type; none of them tells of devices.
+  if (typeid(error) != typeid(c10::Error)) {
+    throw;
+  }
+  std::string text = in_own_words(error.msg());
+  if (text == error.msg()) {
+    throw;
+  }
+  throw c10::Error(std::move(text), error.backtrace());
 }
 
 }  // namespace flagos

@@ -9,7 +9,8 @@ const at::Tensor& Lender::lend_next(const at::Tensor& tensor) {
   c10::StorageImpl* vendor = vendor_storage(*storage);
   at::Tensor& alias = aliases_[count_];
   if (C10_LIKELY(vendor != nullptr)) {
-    alias = make_alias(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
+    c10::Storage held(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
+    alias = block_ == nullptr ? make_alias(tensor, std::move(held)) : block_->make(tensor, std::move(held));
   } else {
     alias = make_alias(tensor, lend_foreign(storage));
     vendor = storage_of(alias);

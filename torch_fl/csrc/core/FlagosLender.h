@@ -31,7 +31,9 @@ struct Origin {
 /// the caller's, who knows how many operands there may be.
 class Lender final {
  public:
-  Lender(at::Tensor* aliases, Origin* origins) : aliases_(aliases), origins_(origins) {}
+  /// With a `block`, aliases are made there.
+  Lender(at::Tensor* aliases, Origin* origins, AliasBlock* block)
+      : aliases_(aliases), origins_(origins), block_(block) {}
 
   /// Returns the vendor's view of `tensor`, or `tensor` itself where it is not flagos'. One tensor that occurs twice is
   /// lent once: kernels compare operands by identity.
@@ -85,6 +87,7 @@ class Lender final {
 
   at::Tensor* aliases_;
   Origin* origins_;
+  AliasBlock* block_;
   size_t count_ = 0;
   /// How many operands come before the first list; without a limit until there is one.
   size_t singles_ = SIZE_MAX;

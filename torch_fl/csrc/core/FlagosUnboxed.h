@@ -21,12 +21,15 @@ namespace flagos {
 template <size_t kCount>
 struct Places {
   explicit Places(size_t /*count*/) {}
+  static constexpr AliasBlock* block() { return nullptr; }
   std::array<at::Tensor, kCount> aliases;
   std::array<Origin, kCount> origins;
 };
 
 struct ListPlaces {
-  explicit ListPlaces(size_t count) : aliases(count), origins(count) {}
+  explicit ListPlaces(size_t count) : aliases_block(count), aliases(count), origins(count) {}
+  AliasBlock* block() { return &aliases_block; }
+  AliasBlock aliases_block;
   c10::SmallVector<at::Tensor, 8> aliases;
   c10::SmallVector<Origin, 8> origins;
 };
@@ -81,7 +84,7 @@ struct Unboxed<Op, Result(Arguments...)> final {
     constexpr size_t kPlaces = (Argument<Arguments>::kPlaces + ... + 0);
     using Room = std::conditional_t<(kPlaces < kAnyNumber), Places<kPlaces>, ListPlaces>;
     Room room((Argument<Arguments>::places(arguments) + ... + 0));
-    Lender lender(room.aliases.data(), room.origins.data());
+    Lender lender(room.aliases.data(), room.origins.data(), room.block());
     ensure_vendor_ready();
     const auto call = [&]() -> decltype(auto) {
       return with_own_words([&]() -> decltype(auto) {
