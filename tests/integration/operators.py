@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Kernels of these only name the steps of a trace.
-NOT_COUNTED = ("prims::", "debugprims::")
+# Operators on tensors; the other namespaces name steps of a trace or belong to process groups.
+COUNTED = "aten::"
 
 
 def start_recording() -> None:
@@ -26,9 +26,9 @@ def executed() -> list[str]:
 
 @lru_cache(maxsize=1)
 def registered() -> frozenset[str]:
-    """Return the operators that have a kernel of the vendor's."""
+    """Return the ATen operators that have a kernel of the vendor's."""
     names = sys.modules["torch"]._C._dispatch_get_registrations_for_dispatch_key("CUDA")
-    return frozenset(name for name in names if not name.startswith(NOT_COUNTED))
+    return frozenset(name for name in names if name.startswith(COUNTED))
 
 
 def coverage(noted: Iterable[str]) -> dict[str, Any]:
