@@ -11,6 +11,7 @@ states how many; without that option a machine without devices is an error, so t
 
 from __future__ import annotations
 
+import importlib.metadata
 import os
 import subprocess
 import sys
@@ -23,7 +24,7 @@ import pytest
 import torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 SUBPROCESS_SECONDS = 300
@@ -235,6 +236,23 @@ def product_tolerance(device: torch.device) -> dict[str, float]:
     ]
     off = min(LOOSEST_PRODUCT, max(float((got.cpu() - expected).abs().max()) for got, expected in pairs))
     return {"rtol": max(1e-4, 4 * off), "atol": max(1e-5, 4 * off)}
+
+
+@pytest.fixture(scope="session")
+def installed_wheel() -> None:
+    """The test is of a wheel as installed: its bundle, its hook, its scripts. A build tree on the path has none."""
+    try:
+        importlib.metadata.version("torch_fl")
+    except importlib.metadata.PackageNotFoundError:
+        pytest.skip("a plain build on PYTHONPATH: no distribution torch_fl is installed")
+
+
+@pytest.fixture
+def full_precision() -> Iterator[None]:
+    """TF32, which some backends use in convolutions and recurrent networks unless told otherwise, is off."""
+    # flags() also where the plain settings are locked, which PyTorch's test databases do when they are imported.
+    with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
+        yield
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ older file of that name is removed when the session starts, so a missing file me
         ID: {
           "outcome": "passed" | "failed" | "error" | "skipped" | "aborted",
           "worker": "gw0",               "main" without xdist
-          "detail": "last line of the error, or the reason of a skip; empty when passed"
+          "detail": "the error in one line, or the reason of a skip; empty when passed"
         }, ...
       },
       "worker_deaths": [{"worker": "gw1", "detail": "..."}, ...],
@@ -57,7 +57,7 @@ if TYPE_CHECKING:
 
 SCHEMA = 1
 SUITE = Path(__file__).resolve().parent
-DETAIL_LENGTH = 500
+DETAIL_LENGTH = 1200
 # The worst thing said of a test wins over what its other phases report.
 RANK = ("passed", "skipped", "failed", "error", "aborted")
 # What xdist calls the phase of a test whose worker died.
@@ -128,10 +128,15 @@ def _last_line(text: str) -> str:
 
 
 def _detail(report: pytest.TestReport | pytest.CollectReport) -> str:
-    """One line that says why: the crash message where there is one, the reason of a skip, or the last line."""
+    """One line that says why: the crash message where there is one, the reason of a skip, or the last line.
+
+    Of a long message the middle is left out: the first words name what failed, the last ones how far off it was.
+    """
     crash = getattr(report.longrepr, "reprcrash", None)
     if crash is not None:
-        return str(crash.message).splitlines()[0][:DETAIL_LENGTH] if str(crash.message) else ""
+        words = " ".join(str(crash.message).split())
+        half = DETAIL_LENGTH // 2
+        return words if len(words) <= DETAIL_LENGTH else f"{words[:half]} ... {words[-half:]}"
     if isinstance(report.longrepr, tuple):
         return str(report.longrepr[2])[:DETAIL_LENGTH]
     return _last_line(str(report.longrepr or ""))
@@ -163,6 +168,7 @@ class WorkerReport:
     def __init__(self, config: pytest.Config) -> None:
         self._output: dict[str, Any] = config.workeroutput  # type: ignore[attr-defined]  # xdist adds it
         self._deselected: list[str] = []
+        self._told: set[str] = set()
 
     def pytest_deselected(self, items: Iterable[pytest.Item]) -> None:
         self._deselected += [item.nodeid for item in items]
@@ -170,7 +176,16 @@ class WorkerReport:
     def pytest_sessionfinish(self) -> None:
         self._output["flagos_deselected"] = self._deselected
         self._output["flagos_libraries"] = mapped_torch_libraries()
-        self._output["flagos_operators"] = operators.executed()
+
+    @pytest.hookimpl(wrapper=True)
+    def pytest_runtest_makereport(self, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
+        """Operators go with each test's report: what a worker has counted must not be lost when it dies."""
+        report = yield
+        if call.when == "teardown":
+            fresh = set(operators.executed()) - self._told
+            self._told |= fresh
+            report.flagos_operators = sorted(fresh)
+        return report
 
 
 class Report:
@@ -214,6 +229,7 @@ class Report:
         outcome = _outcome(report)
         detail = "" if outcome == "passed" else _detail(report)
         self._record(report.nodeid, outcome, worker=worker.id if worker else "main", detail=detail)
+        self._operators.update(getattr(report, "flagos_operators", ()))
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_xdist_node_collection_finished(self, ids: list[str]) -> None:
@@ -230,7 +246,6 @@ class Report:
         told = getattr(node, "workeroutput", None) or {}
         self._deselected.update(dict.fromkeys(map(self._name, told.get("flagos_deselected", ()))))
         self._libraries.update(told.get("flagos_libraries", ()))
-        self._operators.update(told.get("flagos_operators", ()))
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> Generator[None, None, None]:

@@ -71,7 +71,8 @@ def run_routed(folder, program, *, conf=None, fails=False, **variables):
     """Run a program in `folder`, beside a module `mine` of callables; return its stdout and stderr."""
     (folder / "mine.py").write_text(MINE)
     environment = {key: value for key, value in os.environ.items() if not key.startswith("FLAGOS_OP_")}
-    environment |= {"PYTHONPATH": str(folder), "FLAGOS_LOG": "", "FLAGOS_BACKEND_CONFIG": "", **variables}
+    path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
+    environment |= {"PYTHONPATH": path, "FLAGOS_LOG": "", "FLAGOS_BACKEND_CONFIG": "", **variables}
     if conf is not None:
         (folder / "routes.conf").write_text(dedent(conf))
         environment["FLAGOS_BACKEND_CONFIG"] = str(folder / "routes.conf")

@@ -114,6 +114,7 @@ def test_maps_of_a_child_must_show_no_mixed_core(command):
     assert found["problems"] == []
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_script_of_the_wheel_must_be_installed():
     script = Path(sys.executable).with_name("torch-fl")
     done = subprocess.run([sys.executable, script, "status"], capture_output=True, text=True, timeout=600, check=False)

@@ -92,6 +92,7 @@ def test_batch_norm_must_agree_with_the_cpu(agree, training, layout):
     agree(normalise, images, torch.rand(3), torch.randn(3), torch.zeros(3), torch.ones(3), tolerance=SINGLE)
 
 
+@pytest.mark.usefixtures("full_precision")
 @pytest.mark.parametrize("kind", [torch.nn.LSTM, torch.nn.GRU, torch.nn.RNN], ids=lambda kind: kind.__name__)
 @pytest.mark.parametrize(
     "options",
@@ -112,6 +113,7 @@ def test_recurrent_network_must_agree_with_the_cpu(device, kind, options):
         torch.testing.assert_close(got.cpu(), expected, **SINGLE)
 
 
+@pytest.mark.usefixtures("full_precision")
 def test_lstm_with_projections_must_agree_with_the_cpu(device):
     network = torch.nn.LSTM(5, 4, proj_size=2)
     mine = torch.nn.LSTM(5, 4, proj_size=2).to(device)
@@ -120,6 +122,7 @@ def test_lstm_with_projections_must_agree_with_the_cpu(device):
     torch.testing.assert_close(mine(steps.to(device))[0].cpu(), network(steps)[0], **SINGLE)
 
 
+@pytest.mark.usefixtures("full_precision")
 def test_packed_sequence_must_agree_with_the_cpu(device):
     network = torch.nn.GRU(5, 4)
     mine = torch.nn.GRU(5, 4).to(device)

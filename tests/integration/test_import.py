@@ -39,6 +39,7 @@ def mapped() -> dict[str, set[Path]]:
     return found
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_plugin_must_come_from_the_environment_that_runs_the_tests():
     assert PACKAGE.is_relative_to(Path(sys.prefix).resolve())
 
@@ -55,6 +56,7 @@ def test_core_library_must_be_mapped_exactly_once(name):
     assert len(mapped()[name]) == 1
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_every_bundled_library_that_is_mapped_must_come_from_the_bundle():
     folder = PACKAGE / manifest()["bundle_dir"]
     names = bundled_names() - {STUB}
@@ -62,6 +64,7 @@ def test_every_bundled_library_that_is_mapped_must_come_from_the_bundle():
     assert not strangers
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_every_torch_library_must_come_from_the_bundle_or_be_torchs_own_by_plan():
     allowed = bundled_names()
     for name, paths in mapped().items():
@@ -71,18 +74,21 @@ def test_every_torch_library_must_come_from_the_bundle_or_be_torchs_own_by_plan(
         assert homes <= {TORCH_LIB, PACKAGE / "lib", PACKAGE / manifest()["bundle_dir"]}, name
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_core_must_be_where_the_bundle_says():
     home = next(iter(mapped()["libc10.so"])).parent
     expected = {"vendor": PACKAGE / manifest()["bundle_dir"], "stock": TORCH_LIB}
     assert home == expected[torch_fl.bundle().core]
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_every_library_that_the_plan_always_loads_must_be_mapped():
     steps = [step for step in manifest()["load"] if step["when"] == "always"]
     assert steps
     assert {step["name"] for step in steps} <= mapped().keys()
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_bundle_info_must_agree_with_the_manifest():
     info, file = torch_fl.bundle(), manifest()
     for key in ("backend", "core", "forged", "vendor_torch"):
@@ -90,10 +96,12 @@ def test_bundle_info_must_agree_with_the_manifest():
     assert info.strategy == os.environ.get("FLAGOS_CORE", file["strategy"])
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_torch_version_must_stay_that_of_the_installed_distribution():
     assert torch.__version__ == importlib.metadata.version("torch")
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_version_fields_must_be_the_vendors_with_its_core_and_stock_torchs_with_that():
     for field, value in manifest()["version_fields"].items():
         expected = value if torch_fl.bundle().core == "vendor" else None
@@ -125,6 +133,7 @@ def test_importing_again_and_reloading_must_change_nothing_and_say_nothing(run_o
 ORDERS = ["import torch, torch_fl", "import torch_fl, torch", "import torch"]
 
 
+@pytest.mark.usefixtures("installed_wheel")
 @pytest.mark.parametrize("statement", ORDERS)
 def test_import_order_must_not_matter(run_ok, statement):
     """Where the driver alone is absent, plain torch stays on its own core; so this compares what the device says."""
@@ -136,6 +145,7 @@ def test_import_order_must_not_matter(run_ok, statement):
 
 
 @pytest.mark.device
+@pytest.mark.usefixtures("installed_wheel")
 def test_plain_torch_must_run_on_the_bundle(run_ok):
     told = run_ok("import torch, sys; print('torch_fl' in sys.modules, sys.modules['torch_fl'].bundle())")
     assert told == f"True {torch_fl.bundle()}\n"
@@ -160,6 +170,7 @@ def test_search_for_torch_must_map_nothing(run_ok):
     assert told == "[]\n"
 
 
+@pytest.mark.usefixtures("installed_wheel")
 def test_torch_without_the_hook_must_stay_usable_and_torch_fl_after_it_be_one_clear_error(run_ok):
     if TORCH_LIB.joinpath("libc10.so").is_symlink():
         pytest.skip("torch is relinked: it needs no hook")

@@ -182,6 +182,7 @@ def test_multi_head_attention_must_equal_cpu(device, product_tolerance, need_wei
         torch.testing.assert_close(got[1].cpu(), expected[1], **product_tolerance)
 
 
+@pytest.mark.usefixtures("full_precision")
 @pytest.mark.parametrize("layer", [nn.LSTM, nn.GRU, nn.RNN])
 def test_recurrent_layer_and_its_gradients_must_equal_cpu(device, product_tolerance, layer):
     torch.manual_seed(7)

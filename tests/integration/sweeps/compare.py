@@ -27,6 +27,11 @@ FUSED_ON_CPU = frozenset(
     }
 )
 HALVES = (torch.float16, torch.bfloat16)
+# Sums of exponentials of both signs cancel: on these samples the CPU's gradients in single precision are 3e-3 off its
+# own in double precision.
+CANCELLING = {("logcumsumexp", torch.float32): 1e-2}
+# Neighbouring numbers of eight bits: a sum in another order may round to the next one.
+EIGHT_BITS = {torch.float8_e4m3fn: 0.125, torch.float8_e5m2: 0.25}
 # Their results are random numbers, or memory as it was found: only shape and type can agree.
 RANDOM = frozenset(
     [
@@ -85,7 +90,9 @@ def tolerance_of(case: Case, *, software: bool) -> dict[str, float]:
     """
     overrides = overrides_among(case.op.get_decorators(*THEIR_TEST, "cuda", case.dtype, {}), case.dtype)
     same_kernels = software and case.op.name not in FUSED_ON_CPU
-    return least_tolerance(case.dtype, overrides, same_kernels=same_kernels)
+    granted = least_tolerance(case.dtype, overrides, same_kernels=same_kernels)
+    least = 0.0 if same_kernels else CANCELLING.get((case.op.name, case.dtype), 0.0)
+    return {name: max(value, least) for name, value in granted.items()}
 
 
 def least_tolerance(dtype: torch.dtype, overrides: list[Any], *, same_kernels: bool) -> dict[str, float]:
@@ -99,8 +106,17 @@ def least_tolerance(dtype: torch.dtype, overrides: list[Any], *, same_kernels: b
     return {"rtol": rtol, "atol": atol}
 
 
+def _comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """What torch.testing has no tolerance or no kernels for, in a type that it has; no number changes."""
+    if tensor.dtype in EIGHT_BITS:
+        return tensor.float()
+    return tensor.to(torch.complex64) if tensor.dtype is torch.complex32 else tensor
+
+
 def _loosened(tolerance: dict[str, float], dtype: torch.dtype) -> dict[str, float]:
     """A result may be of a coarser type than the operator's input."""
+    if dtype in EIGHT_BITS:
+        return {"rtol": EIGHT_BITS[dtype], "atol": tolerance["atol"]}
     rtol, atol = default_tolerances(dtype)
     return {"rtol": max(rtol, tolerance["rtol"]), "atol": max(atol, tolerance["atol"])}
 
@@ -129,8 +145,8 @@ def _assert_tensor(got: Any, expected: torch.Tensor, *, tolerance: dict[str, flo
     assert got.layout == expected.layout, f"{where}: layout {got.layout}, expected {expected.layout}"
     if tolerance is not None:
         torch.testing.assert_close(
-            got.detach().cpu(),
-            expected.detach(),
+            _comparable(got.detach().cpu()),
+            _comparable(expected.detach()),
             equal_nan=True,
             msg=lambda text: f"{where}: {text}",
             **_loosened(tolerance, expected.dtype),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,8 @@ MADE = 60
 TAKEN = 6
 # Beyond this size, one sample in single precision costs the CPU more than all others together.
 LARGEST = 200_000
+# Beside the CPU, where the samples are made, the databases name cuda:0 of a machine that has one.
+DEVICE_NAME = re.compile(r"cpu|cuda(:\d+)?")
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -75,7 +78,7 @@ class Mover:
             return self._device
         if isinstance(value, torch.Generator):
             return torch.Generator(self._device).manual_seed(value.initial_seed())
-        return str(self._device) if isinstance(value, str) and value == "cpu" else value
+        return str(self._device) if isinstance(value, str) and DEVICE_NAME.fullmatch(value) else value
 
     def sample(self, sample: SampleInput) -> SampleInput:
         """Return a copy of a sample."""
@@ -107,7 +110,8 @@ class Mover:
         known = self._storages.get(storage._cdata)
         if known is not None and known.dtype == (self._dtype or tensor.dtype):
             return known
-        flat = torch.empty(0, dtype=tensor.dtype).set_(storage, 0, (storage.nbytes() // tensor.element_size(),), (1,))
+        whole = (storage.nbytes() // tensor.element_size(),)
+        flat = torch.empty(0, dtype=tensor.dtype, device=tensor.device).set_(storage, 0, whole, (1,)).cpu()
         target = self._dtype if self._dtype is not None and tensor.is_floating_point() else tensor.dtype
         moved = torch.empty(flat.shape, dtype=target, device=self._device).copy_(flat)
         self._storages[storage._cdata] = moved

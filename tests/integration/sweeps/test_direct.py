@@ -25,12 +25,6 @@ CALLS = {
     "irshift": (aten.__irshift__.Tensor, INTS, torch.ones_like(INTS)),
     "irshift_scalar": (lambda x: aten.__irshift__.Scalar(x, 1), INTS),
     "addmm_activation": (aten._addmm_activation, torch.ones(4), REALS, torch.eye(4)),
-    "addmm_activation_gelu": (
-        lambda b, x, y: aten._addmm_activation(b, x, y, use_gelu=True),
-        torch.ones(4),
-        REALS,
-        torch.eye(4),
-    ),
     "aminmax": (aten._aminmax, REALS),
     "aminmax_dim": (lambda x: aten._aminmax.dim(x, 1), REALS),
     "coo_to_csr": (lambda x: aten._convert_indices_from_coo_to_csr(x, 4), torch.tensor([0, 0, 1, 3])),
@@ -59,6 +53,14 @@ CALLS = {
 def test_operator_must_agree_with_the_cpu(agree, call):
     function, *operands = call
     agree(function, *operands)
+
+
+def test_gelu_of_a_product_must_agree_with_the_cpu(agree):
+    def act(bias, left, right):
+        return aten._addmm_activation(bias, left, right, use_gelu=True)
+
+    # The vendor's library approximates it by tanh, whatever the CPU does.
+    agree(act, torch.ones(4), REALS, torch.eye(4), tolerance={"rtol": 2e-3, "atol": 2e-3})
 
 
 GRADIENTS = {

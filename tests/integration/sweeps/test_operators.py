@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+from functools import partial
 
 import pytest
 import torch
@@ -10,20 +11,21 @@ import torch
 from sweeps.running import call
 from sweeps.samples import samples_of, tensors_in
 from sweeps.selection import sweep
+from sweeps.undetermined import determined
 
 pytestmark = pytest.mark.device
 
 
 @sweep("forward")
 def test_operator_must_agree_with_the_cpu(case, sides):
-    sides.compare(case, lambda sample: call(case.op, sample), samples_of(case))
+    sides.compare(case, partial(sides.result, case), samples_of(case))
 
 
 @sweep("strided")
 def test_operator_must_take_strided_operands(case, sides):
     samples = [sample.noncontiguous() for sample in samples_of(case, count=3)]
     # Some operators want contiguous operands, on any device.
-    sides.compare(case, lambda sample: call(case.op, sample), samples, refusable=True)
+    sides.compare(case, partial(sides.result, case), samples, refusable=True)
 
 
 @sweep("inplace")
@@ -53,13 +55,15 @@ def _strided(tensor):
 @sweep("out")
 def test_out_form_must_fill_what_it_is_given(case, sides):
     def act(sample):
-        plain = case.op(sample.input, *sample.args, **sample.kwargs)
+        plain = call(case.op, sample)
         given = [_like(plain, lambda one: one.new_empty(0)), _like(plain, _strided)]
         for out in given:
             result = case.op(sample.input, *sample.args, **sample.kwargs, out=out)
             # Operators that fill lists return nothing.
             assert result is None or all(map(operator.is_, tensors_in(result), tensors_in(out)))
-        return sample.output_process_fn_grad(plain), [sample.output_process_fn_grad(out) for out in given]
+        # What the CPU's own out= form writes is not the expectation: some of its kernels take a strided one for dense.
+        filled = given if sides.is_there(plain) else [plain, plain]
+        return [determined(case.op.name, sample, one, software=sides.software) for one in (plain, *filled)]
 
     sides.compare(case, act, samples_of(case, count=3))
 

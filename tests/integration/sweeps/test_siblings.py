@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from sweeps.compare import is_random
+from sweeps.compare import is_random, tolerance_of
 from sweeps.samples import samples_of, tensors_in, tensors_of
 from sweeps.selection import sweep
 from sweeps.siblings import Watch, run_sibling, siblings_of
@@ -32,10 +32,12 @@ def _differentiates(case):
 
 @sweep("siblings")
 def test_out_and_inplace_kernels_must_write_what_the_operator_returns(case, sides):
+    # A plan for an out= of other strides may round otherwise; the software device has one kernel for both.
+    limits = {"rtol": 0.0, "atol": 0.0} if sides.software else tolerance_of(case, software=False)
     for sample in samples_of(case, count=2, requires_grad=_differentiates(case)):
         for func, seen in _calls(case, sides.moved(case, sample)).items():
             random = is_random(case, sample) or torch.Tag.nondeterministic_seeded in func.tags
             for sibling in siblings_of(func):
                 written = run_sibling(sibling, seen)
                 if written is not None and not random:
-                    torch.testing.assert_close(written, seen.result, equal_nan=True, rtol=0, atol=0)
+                    torch.testing.assert_close(written, seen.result, equal_nan=True, **limits)

@@ -4,6 +4,7 @@
 #include <ATen/core/Tensor.h>
 #include <ATen/native/GridSamplerUtils.h>
 #include <ATen/ops/_cudnn_ctc_loss.h>
+#include <ATen/ops/_nested_view_from_buffer_ops.h>
 #include <ATen/ops/_use_cudnn_ctc_loss.h>
 #include <ATen/ops/addr_ops.h>
 #include <ATen/ops/ctc_loss_native.h>
@@ -13,6 +14,7 @@
 #include <torch/library.h>
 
 #include <tuple>
+#include <utility>
 
 #include "core/FlagosBoxed.h"
 #include "core/FlagosCall.h"
@@ -85,6 +87,22 @@ at::Tensor& addr_out(const at::Tensor& self, const at::Tensor& left, const at::T
   return out;
 }
 
+/// A nested tensor's sizes, strides and offsets are read on the host, without asking where they are. torch.load puts
+/// all tensors of a file on the device that it is told, these as well.
+at::Tensor nested_view_from_buffer(const at::Tensor& buffer, const at::Tensor& sizes, const at::Tensor& strides,
+                                   const at::Tensor& offsets) {
+  VendorCall call(Writes::No);
+  const at::Tensor lent_buffer = call.lend(buffer);
+  call.enter();
+  at::Tensor view;
+  with_own_words([&] {
+    view = at::_ops::_nested_view_from_buffer::redispatch(kVendorKeys, lent_buffer, sizes.cpu(), strides.cpu(),
+                                                          offsets.cpu());
+  });
+  call.finish();
+  return call.take(std::move(view));
+}
+
 void register_composites(torch::Library& library) {
   library.impl("grid_sampler", TORCH_FN(grid_sampler));
   library.impl("ctc_loss.IntList", TORCH_FN(ctc_loss<at::IntArrayRef>));
@@ -97,6 +115,7 @@ TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { register_composites(lib
 TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
   register_composites(library);
   library.impl("addr.out", TORCH_FN(addr_out));
+  library.impl("_nested_view_from_buffer", TORCH_FN(nested_view_from_buffer));
   // Refuses devices by name, and has no kernel of the vendor's to find.
   library.impl("mode.values", torch::CppFunction::makeFromBoxedFunction<&run_on_vendor>());
   library.impl("cudnn_is_acceptable", torch::CppFunction::makeFromBoxedFunction<&run_on_vendor>());

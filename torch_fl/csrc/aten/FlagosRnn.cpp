@@ -1,3 +1,4 @@
+#include <ATen/autocast_mode.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/RNN.h>
 #include <ATen/ops/_cudnn_init_dropout_state.h>
@@ -7,6 +8,9 @@
 
 #include <string>
 #include <tuple>
+#include <vector>
+
+#include "core/FlagosDevice.h"
 
 namespace flagos {
 
@@ -58,6 +62,22 @@ at::Tensor dropout_state(const Network& network, const at::Tensor& input) {
   return at::_cudnn_init_dropout_state(network.dropout, network.train, seed, input.options().dtype(at::kByte));
 }
 
+/// Under autocast, operands in its precision, as CUDA's library has it for its own tensors; else as they are.
+at::Tensor autocasted(const at::Tensor& tensor) {
+  return tensor.defined() && at::autocast::is_autocast_enabled(kFlagos)
+             ? at::autocast::cached_cast(at::autocast::get_autocast_dtype(kFlagos), tensor, kFlagos)
+             : tensor;
+}
+
+std::vector<at::Tensor> autocasted(at::TensorList tensors) {
+  std::vector<at::Tensor> casted;
+  casted.reserve(tensors.size());
+  for (const at::Tensor& tensor : tensors) {
+    casted.push_back(autocasted(tensor));
+  }
+  return casted;
+}
+
 Cells run(const Network& network, const at::Tensor& input, at::TensorList weights, const at::Tensor& hidden,
           const at::Tensor& cell, at::IntArrayRef batch_sizes) {
   const bool projected = cell.defined() && cell.size(2) != hidden.size(2);
@@ -65,10 +85,11 @@ Cells run(const Network& network, const at::Tensor& input, at::TensorList weight
   const int64_t weights_per_layer = (network.has_biases ? 4 : 2) + (projected ? 1 : 0);
   WithoutAdvice handler(c10::WarningUtils::get_warning_handler());
   const c10::WarningUtils::WarningHandlerGuard guard(&handler);
-  const auto results = at::_cudnn_rnn(input, weights, weights_per_layer, /*weight_buf=*/{}, hidden, cell,
-                                      static_cast<int64_t>(network.mode), hidden_size, projected ? hidden.size(2) : 0,
-                                      network.layers, network.batch_first, network.dropout, network.train,
-                                      network.bidirectional, batch_sizes, dropout_state(network, input));
+  const auto results =
+      at::_cudnn_rnn(autocasted(input), autocasted(weights), weights_per_layer, /*weight_buf=*/{}, autocasted(hidden),
+                     autocasted(cell), static_cast<int64_t>(network.mode), hidden_size, projected ? hidden.size(2) : 0,
+                     network.layers, network.batch_first, network.dropout, network.train, network.bidirectional,
+                     batch_sizes, dropout_state(network, input));
   return {std::get<0>(results), std::get<1>(results), std::get<2>(results)};
 }
 
