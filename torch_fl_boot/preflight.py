@@ -40,6 +40,8 @@ class ProcessState(Enum):
 
     FRESH = "fresh"
     ON_BUNDLE = "on the bundle"
+    # A relinked torch that was imported without the hook: it mapped what the core needs, and nothing else.
+    CORE_ON_BUNDLE = "core on the bundle"
 
 
 def check_target(record: BuildRecord | Manifest) -> None:
@@ -102,6 +104,8 @@ def check_process(
             raise ImportOrderError(_evidence(foreign[0], torch_imported=torch_imported))
     if all(is_mapped(step.path, mapped) for step in plan.steps if not step.optional):
         return ProcessState.ON_BUNDLE
+    if core == VENDOR_CORE and all(is_mapped(step.path, mapped) for step in plan.steps if step.path.name in CORE_NAMES):
+        return ProcessState.CORE_ON_BUNDLE
     stock_core = [paths[0] for name, paths in copies.items() if name in CORE_NAMES] if core != VENDOR_CORE else []
     if torch_imported or stock_core:
         raise ImportOrderError(_evidence(*stock_core[:1], torch_imported=torch_imported))

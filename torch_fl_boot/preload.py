@@ -35,7 +35,7 @@ from torch_fl_boot.maps import is_mapped, mapped_libraries
 from torch_fl_boot.preflight import is_noexec
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Collection, Iterable, Mapping, Sequence
     from collections.abc import Set as AbstractSet
 
     from torch_fl_boot.plan import PreloadPlan, Step
@@ -66,8 +66,10 @@ class Preloaded:
     skipped: tuple[Skipped, ...] = ()
 
 
-def preload(plan: PreloadPlan, *, needs_driver: bool = False) -> Preloaded:
+def preload(plan: PreloadPlan, *, needs_driver: bool = False, present: Collection[str] = ()) -> Preloaded:
     """Open the plan's libraries, without the optional ones whose driver is absent.
+
+    `present` are the names of those that were in the process before, which a failure leaves there.
 
     Raises:
         DriverAbsentError: this machine lacks the vendor's runtime, or, with `needs_driver`, the driver alone.
@@ -79,7 +81,7 @@ def preload(plan: PreloadPlan, *, needs_driver: bool = False) -> Preloaded:
     try:
         steps, skipped = _open_plan(plan, needs_driver=needs_driver)
     except FlagosImportError as err:
-        leftovers = _mapped_of(plan)
+        leftovers = [name for name in _mapped_of(plan) if name not in present]
         if leftovers:
             raise LeftoverError(err, leftovers) from err
         raise

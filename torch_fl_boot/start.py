@@ -150,10 +150,17 @@ def _attempt(package: Path, environ: Mapping[str, str], *, torch_imported: bool,
             from torch_fl_boot.relink.at_import import change_disk  # noqa: PLC0415 - half of the runtime's import time
 
             change_disk(strategy, manifest, package, stock)
-        preloaded = preload(plan, needs_driver=needs_driver) if state is ProcessState.FRESH else already_loaded(plan)
+        preloaded = _load(plan, state, needs_driver=needs_driver)
     except DriverAbsentError as err:
         return Started(build=build, manifest=manifest, strategy=strategy, absent=err)
     return Started(build=build, manifest=manifest, strategy=strategy, plan=plan, preloaded=preloaded)
+
+
+def _load(plan: PreloadPlan, state: ProcessState, *, needs_driver: bool) -> Preloaded:
+    if state is ProcessState.ON_BUNDLE:
+        return already_loaded(plan)
+    present = already_loaded(plan).loaded if state is ProcessState.CORE_ON_BUNDLE else ()
+    return preload(plan, needs_driver=needs_driver, present=present)
 
 
 def finish(started: Started, environ: MutableMapping[str, str]) -> None:

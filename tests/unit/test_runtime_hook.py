@@ -216,3 +216,5 @@ def test_torch_whose_libraries_are_links_into_the_bundle_must_just_work(tmp_path
     assert state(site) == ON_BUNDLE
     alone = state(site, FLAGOS_HOOK="0", TORCH_DEVICE_BACKEND_AUTOLOAD="0")
     assert alone == {**STOCK, "c10": ["torch_fl"], "python": ["torch_fl"]}
+    late = state(site, before="import torch, torch_fl\n", FLAGOS_HOOK="0")
+    assert late == ON_BUNDLE
