@@ -153,7 +153,7 @@ def test_a_log_of_threads_must_not_mix_lines(route):
 @pytest.mark.parametrize(
     ("variables", "warned"),
     [
-        pytest.param({"FLAGOS_LOG": "dispach"}, "FLAGOS_LOG holds dispach; known is: dispatch", id="word"),
+        pytest.param({"FLAGOS_LOG": "dispatches"}, "FLAGOS_LOG holds dispatches; known is: dispatch", id="word"),
         pytest.param({"FLAGOS_LOG_DISPATCH": "maybe"}, "FLAGOS_LOG_DISPATCH='maybe'; expected 1 or 0", id="switch"),
     ],
 )

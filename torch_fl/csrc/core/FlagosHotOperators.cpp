@@ -17,8 +17,9 @@ using Maker = c10::KernelFunction (*)();
 #define FLAGOS_HOT_OPERATORS(HOT)                                                                                      \
   /* pointwise, two operands */                                                                                        \
   HOT(add_Tensor)                                                                                                      \
-  HOT(add__Tensor) HOT(add_out) HOT(sub_Tensor) HOT(sub__Tensor) HOT(sub_out) HOT(mul_Tensor) HOT(mul__Tensor)         \
-      HOT(mul_out) HOT(div_Tensor) HOT(div__Tensor) HOT(div_out) HOT(maximum) HOT(minimum) HOT(pow_Tensor_Scalar)      \
+  HOT(add__Tensor)                                                                                                     \
+  HOT(add_out) HOT(sub_Tensor) HOT(sub__Tensor) HOT(sub_out) HOT(mul_Tensor) HOT(mul__Tensor) HOT(mul_out)             \
+      HOT(div_Tensor) HOT(div__Tensor) HOT(div_out) HOT(maximum) HOT(minimum) HOT(pow_Tensor_Scalar)                   \
           HOT(pow_Tensor_Tensor) HOT(pow__Scalar) HOT(eq_Tensor) HOT(eq_Scalar) HOT(ne_Tensor) HOT(ne_Scalar)          \
               HOT(lt_Tensor) HOT(lt_Scalar) HOT(le_Tensor) HOT(le_Scalar) HOT(gt_Tensor) HOT(gt_Scalar) HOT(ge_Tensor) \
                   HOT(ge_Scalar) HOT(bitwise_and_Tensor) HOT(bitwise_or_Tensor) HOT(logical_and) HOT(logical_or)       \
