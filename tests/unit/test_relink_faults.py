@@ -16,7 +16,7 @@ import pytest
 
 from tests.soak.kills import differing, snapshot
 from tests.support.fake_torch import SOURCE, complete_site
-from tests.unit.test_relink import backup, condition, core_of, do_relink, do_restore
+from tests.support.relinked import backup, condition, core_of, do_relink, do_restore
 from torch_fl_boot.relink import Action, Condition, grace
 from torch_fl_boot.relink.errors import LockedError
 from torch_fl_boot.relink.files import describe
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _NAMESPACE = ("unshare", "--map-root-user", "--mount")
 
 FULL_DISK = """
-from tests.unit.test_relink import *
+from tests.support.relinked import *
 from torch_fl_boot.relink.errors import ChangeError
 site = complete_site(Path.cwd())
 before, refusals, free = snapshot(site.root), [], 0
@@ -62,7 +62,7 @@ print(json.dumps(refusals))
 """
 
 READ_ONLY = """
-from tests.unit.test_relink import *
+from tests.support.relinked import *
 from torch_fl_boot.relink.errors import ChangeError
 def remount(how):
     subprocess.run(["mount", "-o", f"remount,{how}", str(Path.cwd())], check=True)
