@@ -29,7 +29,10 @@ if TYPE_CHECKING:
 _NAMESPACE = ("unshare", "--map-root-user", "--mount")
 
 FULL_DISK = """
-from tests.support.relinked import *
+from tests.soak.kills import differing, snapshot
+from tests.support.fake_torch import complete_site
+from tests.support.relinked import do_relink, do_restore
+from torch_fl_boot.relink import Action
 from torch_fl_boot.relink.errors import ChangeError
 site = complete_site(Path.cwd())
 before, refusals, free = snapshot(site.root), [], 0
@@ -62,7 +65,10 @@ print(json.dumps(refusals))
 """
 
 READ_ONLY = """
-from tests.support.relinked import *
+from tests.soak.kills import differing, snapshot
+from tests.support.fake_torch import complete_site
+from tests.support.relinked import core_of, do_relink
+from torch_fl_boot.relink import Action
 from torch_fl_boot.relink.errors import ChangeError
 def remount(how):
     subprocess.run(["mount", "-o", f"remount,{how}", str(Path.cwd())], check=True)
