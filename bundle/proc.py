@@ -82,6 +82,17 @@ def _start(words: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | N
         raise ToolError(f"{words[0]} could not be started: {err.strerror or err}") from err
 
 
+def _output_of(child: subprocess.Popen[str], on_line: Callable[[str], None] | None) -> str:
+    """Read what the program says, until it ends."""
+    lines = []
+    for line in child.stdout or ():
+        lines.append(line)
+        if on_line is not None:
+            on_line(line.rstrip("\n"))
+    child.wait()
+    return "".join(lines)
+
+
 def run(
     argv: Sequence[str | Path],
     *,
@@ -101,7 +112,6 @@ def run(
     words = [str(word) for word in argv]
     if ui is not None:
         ui.command(words)
-    lines = []
     held = _HeldSignals()
     try:
         child = _start(words, env=env, cwd=cwd)
@@ -111,15 +121,10 @@ def run(
     with child:
         try:
             held.release()
-            for line in child.stdout or ():
-                lines.append(line)
-                if on_line is not None:
-                    on_line(line.rstrip("\n"))
-            child.wait()
+            output = _output_of(child, on_line)
         except BaseException:
             _stop(child)
             raise
-    output = "".join(lines)
     if check and child.returncode:
         raise ToolError(_explain(words, child.returncode, output))
     return subprocess.CompletedProcess(words, child.returncode, output, "")
