@@ -117,20 +117,25 @@ def test_extension_built_against_the_running_torch_must_compile_link_and_load(in
 
 
 RANKS = """
+import json, pathlib, sys
 import torch, torch.distributed as dist
 dist.init_process_group("gloo")
 value = torch.ones(2) * (dist.get_rank() + 1)
 dist.all_reduce(value)
 bundled = [line for line in open("/proc/self/maps") if "/torch_fl/lib_" in line and "libc10.so" in line]
-print(value.tolist(), bool(bundled), torch.flagos.is_available(), flush=True)
+answer = [value.tolist(), bool(bundled), torch.flagos.is_available()]
+pathlib.Path(sys.argv[1], f"rank{dist.get_rank()}").write_text(json.dumps(answer))
 dist.destroy_process_group()
 """
 
 
 def test_ranks_of_torchrun_must_run_on_the_bundle(installed, tmp_path):
-    script = tmp_path / "rank.py"
+    script, answers = tmp_path / "rank.py", tmp_path / "answers"
     script.write_text(RANKS)
-    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script]
+    answers.mkdir()
+    # A file for each: torchrun starts its ranks unbuffered, and what they print at the same time mixes.
+    command = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", script, answers]
     result = installed("metax").start(*command, variables={"OMP_NUM_THREADS": "1"})
     assert result.code == 0, result.err
-    assert result.out.splitlines() == ["[3.0, 3.0] True True"] * 2
+    found = {path.name: json.loads(path.read_text()) for path in answers.iterdir()}
+    assert found == {f"rank{rank}": [[3.0, 3.0], True, True] for rank in range(2)}
