@@ -20,6 +20,7 @@ from bundle.cli import main
 if TYPE_CHECKING:
     from invoke.context import Context
 
+# Optional for invoke, which would end with exit code 1 and without the names; bundle.cli refuses its absence.
 BACKEND = f"One of: {', '.join(BACKENDS)}"
 STAGE = {
     "backend": BACKEND,
@@ -43,28 +44,28 @@ def _run(command: str, *arguments: str, forged: bool = False, options: str = "",
 
 
 @task(name="compile", help=PLAIN)
-def compile_(_: Context, backend: str, forged: bool = False, options: str = "") -> None:
+def compile_(_: Context, backend: str = "", forged: bool = False, options: str = "") -> None:
     """Compile the plugin against stock torch: sources in, a thin wheel out."""
     _run("compile", "--backend", backend, forged=forged, options=options)
 
 
 @task(help=STAGE)
 def bundle(
-    _: Context, backend: str, forged: bool = False, vendor_torch: str = "", sdk_root: str = "", options: str = ""
+    _: Context, backend: str = "", forged: bool = False, vendor_torch: str = "", sdk_root: str = "", options: str = ""
 ) -> None:
     """Collect the vendor's libraries: vendor torch in, a bundle folder out."""
     _run("bundle", "--backend", backend, forged=forged, options=options, vendor_torch=vendor_torch, sdk_root=sdk_root)
 
 
 @task(help=PLAIN)
-def repack(_: Context, backend: str, forged: bool = False, options: str = "") -> None:
+def repack(_: Context, backend: str = "", forged: bool = False, options: str = "") -> None:
     """Join thin wheel and bundle into the self-contained wheel."""
     _run("repack", "--backend", backend, forged=forged, options=options)
 
 
 @task(help=STAGE)
 def wheel(
-    _: Context, backend: str, forged: bool = False, vendor_torch: str = "", sdk_root: str = "", options: str = ""
+    _: Context, backend: str = "", forged: bool = False, vendor_torch: str = "", sdk_root: str = "", options: str = ""
 ) -> None:
     """Run compile, bundle, repack and audit."""
     _run("wheel", "--backend", backend, forged=forged, options=options, vendor_torch=vendor_torch, sdk_root=sdk_root)
@@ -72,7 +73,7 @@ def wheel(
 
 @task(help=STAGE)
 def plan(
-    _: Context, backend: str, forged: bool = False, vendor_torch: str = "", sdk_root: str = "", options: str = ""
+    _: Context, backend: str = "", forged: bool = False, vendor_torch: str = "", sdk_root: str = "", options: str = ""
 ) -> None:
     """Show what the bundle stage would do; nothing is written."""
     _run("plan", "--backend", backend, forged=forged, options=options, vendor_torch=vendor_torch, sdk_root=sdk_root)
@@ -85,19 +86,19 @@ def audit(_: Context, wheel: str, options: str = "") -> None:
 
 
 @task(help={"backend": BACKEND, "options": STAGE["options"]})
-def forge(_: Context, backend: str, options: str = "") -> None:
+def forge(_: Context, backend: str = "", options: str = "") -> None:
     """Make a vendor-shaped torch and SDK from stock torch, for machines without the vendor's."""
     _run("forge", "--backend", backend, options=options)
 
 
 @task(help=PLAIN)
-def verify(_: Context, backend: str, forged: bool = False, options: str = "") -> None:
+def verify(_: Context, backend: str = "", forged: bool = False, options: str = "") -> None:
     """Install the wheel beside stock torch in a fresh environment and run the integration suite there."""
     _run("verify", "--backend", backend, forged=forged, options=options)
 
 
 @task(help={"backend": BACKEND})
-def clean(_: Context, backend: str) -> None:
+def clean(_: Context, backend: str = "") -> None:
     """Remove a backend's build folders."""
     _run("clean", "--backend", backend)
 

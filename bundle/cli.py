@@ -47,7 +47,7 @@ def _count(text: str) -> int:
 
 
 def _backend(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--backend", required=True, metavar="NAME", help=f"one of {', '.join(BACKENDS)}")
+    parser.add_argument("--backend", default="", metavar="NAME", help=f"one of {', '.join(BACKENDS)}")
     parser.add_argument("--python", choices=SUPPORTED, help="Python to build for (default: the backend's)")
     parser.add_argument("--forged", action="store_true", help="use a vendor-shaped torch made from stock torch")
 
@@ -124,7 +124,8 @@ def _request(arguments: argparse.Namespace, environ: dict[str, str]) -> Request 
     if "backend" not in given:
         return None
     if given["backend"] not in BACKENDS:
-        raise UnknownBackendError(f"unknown backend {given['backend']!r}; there are\n{describe_choices()}")
+        found = f"unknown backend {given['backend']!r}" if given["backend"] else "no --backend"
+        raise UnknownBackendError(f"{found}; there are\n{describe_choices()}")
     label = given.get("label")
     core = given.get("core")
     return Request(

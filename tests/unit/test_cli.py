@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import signal
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -14,6 +16,8 @@ from bundle.backends import BACKENDS, DCU
 from bundle.cli import main
 from bundle.errors import RefusedError, about
 from tests.support.wheels import WheelSpec
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -40,11 +44,25 @@ def test_findings_must_give_one(tmp_path, capsys):
     assert "B102" in capsys.readouterr().out
 
 
-def test_an_unknown_backend_must_give_two_and_list_the_known_ones(capsys):
-    assert main(["plan", "--backend", "mtax"]) == 2
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [(["--backend", "mtax"], "unknown backend 'mtax'"), (["--backend", ""], "no --backend"), ([], "no --backend")],
+    ids=["unknown", "empty", "absent"],
+)
+def test_a_backend_that_is_none_of_the_list_must_give_two_and_the_list(words, found, capsys):
+    assert main(["plan", *words]) == 2
     said = capsys.readouterr().err
-    assert "bundle: error: unknown backend 'mtax'; there are\n" in said
+    assert f"bundle: error: {found}; there are\n" in said
     assert all(f"  {name}" in said for name in BACKENDS)
+
+
+@pytest.mark.parametrize("task", ["compile", "bundle", "repack", "wheel", "plan", "forge", "verify", "clean"])
+def test_a_task_without_a_backend_must_give_the_same_two(task):
+    done = subprocess.run(
+        [sys.executable, "-m", "invoke", task], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2, done.stderr
+    assert "bundle: error: no --backend; there are\n" in done.stderr
 
 
 @pytest.mark.parametrize(
@@ -52,7 +70,6 @@ def test_an_unknown_backend_must_give_two_and_list_the_known_ones(capsys):
     [
         pytest.param([], id="no-command"),
         pytest.param(["weel", "--backend", "dcu"], id="unknown-command"),
-        pytest.param(["wheel"], id="no-backend"),
         pytest.param(["wheel", "--backend", "dcu", "--core", "half"], id="unknown-core"),
     ],
 )
