@@ -119,9 +119,9 @@ def report_command(call: Call) -> int:
     call.ui.table(HEADER, [result.row() for result in results])
     for result in results:
         differences = ", ".join(f"{name} {value:.3g}" for name, value in sorted(result.accuracy.items()))
-        call.ui.result(f"{result.backend}: torch {result.torch}, largest difference against the CPU: {differences}")
+        call.ui.result(f"{result.title}: torch {result.torch}, largest difference against the CPU: {differences}")
         for problem in result.problems:
-            call.ui.result(f"{result.backend}: {problem}")
+            call.ui.result(f"{result.title}: {problem}")
     return FINDINGS if any(result.problems for result in results) else 0
 
 

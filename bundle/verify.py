@@ -94,15 +94,19 @@ class Verification:
     problems: tuple[str, ...]
     schema: int = SCHEMA
 
+    @property
+    def title(self) -> str:
+        """The backend, and what sets this result apart from others of it."""
+        remarks = [*(["forged"] if self.forged else []), *([self.strategy] if self.strategy != STRATEGIES[0] else [])]
+        return f"{self.backend} ({', '.join(remarks)})" if remarks else self.backend
+
     def row(self) -> tuple[str, ...]:
         """Return the table row for `HEADER`."""
         numbers = (self.devices, self.passed, self.failed, self.known, self.aborted, self.skipped)
-        remarks = [*(["forged"] if self.forged else []), *([self.strategy] if self.strategy != STRATEGIES[0] else [])]
-        name = f"{self.backend} ({', '.join(remarks)})" if remarks else self.backend
         size = f"{self.wheel_bytes / 1e6:.1f}"
         verdict = "failed" if self.problems else "ok"
         covered = f"{self.operators.percent:.1f} %" if self.operators else "-"
-        return (name, self.wheel, size, str(self.bundle_files), *map(str, numbers), covered, verdict)
+        return (self.title, self.wheel, size, str(self.bundle_files), *map(str, numbers), covered, verdict)
 
 
 def finished_wheel(workspace: Workspace, backend: Backend) -> Path:
