@@ -7,6 +7,8 @@ is that of the import alone, in the new interpreter: wall-clock, and the process
 The ratio of the medians is the result; single times mean little. The loader finds a driver stack outside the default
 directories by LD_LIBRARY_PATH, as at run time. With --relink the environment's torch is relinked for the last case and
 restored afterwards; without it that case is left out, since it changes the environment.
+
+Last comes what the hook's line in the .pth file adds to the start of an interpreter that never imports torch.
 """
 
 from __future__ import annotations
@@ -26,6 +28,16 @@ wall, cpu = time.perf_counter(), time.process_time()
 import {}
 print(time.perf_counter() - wall, time.process_time() - cpu)
 """
+# As `site` does it, in an interpreter that has not done it yet.
+_START = """
+import site, sys, time
+folder = {folder!r}
+sys.path.append(folder)
+before = time.perf_counter()
+site.addpackage(folder, "torch_fl.pth", None)
+print(time.perf_counter() - before)
+assert "torch_fl_boot.hook" in sys.modules
+"""
 _OFF = {"FLAGOS_HOOK": "0", "TORCH_DEVICE_BACKEND_AUTOLOAD": "0"}
 
 
@@ -37,6 +49,8 @@ class Case:
     variables: dict[str, str]
 
 
+# An interpreter that imports nothing is quick to start: so many for each round.
+STARTS = 10
 STOCK = "stock"
 CASES = {
     STOCK: Case(module="torch", variables=_OFF),
@@ -90,6 +104,14 @@ def rounds(python: Path, count: int, *, relink: bool) -> dict[str, list[Taken]]:
     return taken
 
 
+def starts(python: Path, count: int) -> list[float]:
+    """Return the seconds that an interpreter takes for the wheel's .pth file, in `count` interpreters."""
+    find = "import sysconfig; print(sysconfig.get_path('purelib'))"
+    folder = subprocess.run([str(python), "-c", find], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
+    command = [str(python), "-S", "-c", _START.format(folder=folder)]
+    return [float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout) for _ in range(count)]
+
+
 def change(python: Path, command: str) -> None:
     """Relink or restore the environment's torch."""
     subprocess.run([str(python), "-m", "torch_fl", command], check=True, stdout=subprocess.DEVNULL)
@@ -119,11 +141,14 @@ def main() -> int:
     args = parser.parse_args()
     # The link in a virtual environment must not be resolved: it is what makes it that environment.
     taken = rounds(args.python.absolute(), args.rounds, relink=args.relink)
+    start = starts(args.python.absolute(), args.rounds * STARTS)
     if args.json:
         seconds = {name: [vars(time) for time in times] for name, times in taken.items()}
-        print(json.dumps({"schema": 2, "seconds": seconds}, sort_keys=True))
+        print(json.dumps({"schema": 3, "seconds": seconds, "start": start}, sort_keys=True))
         return 0
     show(taken)
+    middle, most = statistics.median(start) * 1e3, max(start) * 1e3
+    print(f"interpreter start without torch: +{middle:.3f} ms, at most {most:.3f} ms")
     if not args.relink:
         print("relinked: not measured; --relink relinks this environment's torch for it")
     return 0
