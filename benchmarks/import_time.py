@@ -33,8 +33,9 @@ _START = """
 import site, sys, time
 folder = {folder!r}
 sys.path.append(folder)
+known = site._init_pathinfo()
 before = time.perf_counter()
-site.addpackage(folder, "torch_fl.pth", None)
+site.addpackage(folder, "torch_fl.pth", known)
 print(time.perf_counter() - before)
 assert "torch_fl_boot.hook" in sys.modules
 """
@@ -108,7 +109,7 @@ def starts(python: Path, count: int) -> list[float]:
     """Return the seconds that an interpreter takes for the wheel's .pth file, in `count` interpreters."""
     find = "import sysconfig; print(sysconfig.get_path('purelib'))"
     folder = subprocess.run([str(python), "-c", find], stdout=subprocess.PIPE, text=True, check=True).stdout.strip()
-    command = [str(python), "-S", "-c", _START.format(folder=folder)]
+    command = [str(python), "-IS", "-c", _START.format(folder=folder)]
     return [float(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout) for _ in range(count)]
 
 
