@@ -8,7 +8,10 @@ from __future__ import annotations
 
 from typing import Any
 
+from torch import AcceleratorError, OutOfMemoryError
+
 from torch_fl.flagos import _claim, _utils
+from torch_fl.flagos._absent import REASONS
 from torch_fl.flagos._lazy import _is_in_bad_fork, _lazy_init, init, is_initialized
 from torch_fl.flagos._registration import _register
 from torch_fl.flagos.devices import (
@@ -69,9 +72,11 @@ from torch_fl.flagos.streams import (
 )
 
 __all__ = [
+    "AcceleratorError",
     "DeviceProperties",
     "Event",
     "ExternalStream",
+    "OutOfMemoryError",
     "Stream",
     "StreamContext",
     "_claim",
@@ -129,20 +134,6 @@ __all__ = [
 ]
 
 
-_ABSENT = {
-    "CUDAGraph": "recorded graphs are not offered",
-    "graph": "recorded graphs are not offered",
-    "make_graphed_callables": "recorded graphs are not offered",
-    "MemPool": "PyTorch has no vendor-neutral interface to the allocator's pools",
-    "memory_snapshot": "PyTorch has no vendor-neutral interface to the allocator's blocks",
-    "set_per_process_memory_fraction": "PyTorch has no vendor-neutral interface to the allocator's limits",
-    "nvtx": "its ranges are for NVIDIA's tools; use torch.profiler.record_function",
-    "temperature": "it is the vendor's management tool's to tell",
-    "utilization": "it is the vendor's management tool's to tell",
-}
-"""What torch.cuda has and this module has not, and why."""
-
-
 def ipc_collect() -> None:
     """Do nothing: memory is never shared with other processes, so there is none to collect. Here as in `torch.cuda`."""
 
@@ -151,5 +142,5 @@ def __getattr__(name: str) -> Any:
     # PyTorch's checkpointing asks for this one.
     if name == "_initialized":
         return is_initialized()
-    reason = f": {_ABSENT[name]}" if name in _ABSENT else ""
+    reason = f": {REASONS[name]}" if name in REASONS else ""
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}{reason}")

@@ -56,7 +56,9 @@ def get_stream_from_external(data_ptr: int, device: Device = None) -> torch.Stre
     return _stream_of(device, data_ptr)
 
 
-ExternalStream = get_stream_from_external
+def ExternalStream(stream_ptr: int, device: Device = None) -> torch.Stream:  # noqa: N802 - torch.cuda's name for it
+    """Return `get_stream_from_external` of a stream, by the name and the argument of `torch.cuda`."""
+    return get_stream_from_external(stream_ptr, device)
 
 
 def set_stream(stream: torch.Stream | None) -> None:

@@ -1,8 +1,7 @@
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/native/transformers/attention.h>
 #include <ATen/native/transformers/sdp_utils_cpp.h>
-#include <ATen/ops/_fused_sdp_choice.h>
+#include <ATen/ops/_fused_sdp_choice_ops.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention.h>
 #include <ATen/ops/_scaled_dot_product_flash_attention_backward.h>
 #include <ATen/ops/constant_pad_nd.h>
@@ -14,8 +13,9 @@
 #include <tuple>
 #include <utility>
 
-#include "core/FlagosCall.h"
+#include "aten/FlagosLikeness.h"
 #include "core/FlagosDevice.h"
+#include "core/FlagosLayouts.h"
 
 namespace flagos {
 
@@ -27,34 +27,32 @@ namespace {
 // every device but CUDA to the CPU's kernel. Its way for other devices is the "overrideable" implementation: here, the
 // vendor's flash attention, on operands padded as the composite pads CUDA's.
 
-/// The choice depends on whether gradients are wanted; an alias must tell.
-void share_requirement(const at::Tensor& original, const at::Tensor& alias) {
-  if (original.defined() && original.requires_grad() && !alias.is_same(original)) {
-    alias.unsafeGetTensorImpl()->set_requires_grad(true);
-  }
-}
+constexpr c10::DispatchKeySet kTransformed({c10::DispatchKey::FuncTorchBatched,
+                                            c10::DispatchKey::FuncTorchGradWrapper});
+
+/// Whether vmap may be at work on the tensor: what is below a level of torch.func.grad cannot be seen.
+bool may_be_mapped(const at::Tensor& tensor) { return tensor.key_set().has_any(kTransformed); }
+
+constexpr auto kMath = static_cast<int64_t>(sdp::SDPBackend::math);
+constexpr auto kFlash = static_cast<int64_t>(sdp::SDPBackend::flash_attention);
+constexpr auto kOverrideable = static_cast<int64_t>(sdp::SDPBackend::overrideable);
 
 int64_t choose_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value,
                          const std::optional<at::Tensor>& mask, double dropout, bool causal,
                          std::optional<double> scale, bool grouped) {
-  VendorCall call(Writes::No);
-  const at::Tensor lent_query = call.lend(query);
-  const at::Tensor lent_key = call.lend(key);
-  const at::Tensor lent_value = call.lend(value);
-  const std::optional<at::Tensor> lent_mask = call.lend(mask);
-  share_requirement(query, lent_query);
-  share_requirement(key, lent_key);
-  share_requirement(value, lent_value);
-  if (mask) {
-    share_requirement(*mask, *lent_mask);
+  // The vendor looks into nested tensors, and "overrideable" has no kernel for them.
+  if (has_layout(query) || has_layout(key) || has_layout(value)) {
+    return kMath;
   }
-  call.enter();
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const int64_t choice =
-      at::_fused_sdp_choice(lent_query, lent_key, lent_value, lent_mask, dropout, causal, scale, grouped);
-  return choice == static_cast<int64_t>(sdp::SDPBackend::flash_attention)
-             ? static_cast<int64_t>(sdp::SDPBackend::overrideable)
-             : choice;
+  ensure_vendor_ready();
+  const int64_t choice = at::_ops::_fused_sdp_choice::redispatch(kVendorKeys, make_likeness(query), make_likeness(key),
+                                                                 make_likeness(value), make_likeness(mask), dropout,
+                                                                 causal, scale, grouped);
+  if (choice != kFlash) {
+    return choice;
+  }
+  // vmap knows how to map flash attention, but not "overrideable".
+  return may_be_mapped(query) || may_be_mapped(key) || may_be_mapped(value) ? kMath : kOverrideable;
 }
 
 // Flash attention takes heads whose size is a multiple of this; zeros beyond the end change neither products nor sums.

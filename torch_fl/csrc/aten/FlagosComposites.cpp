@@ -16,6 +16,7 @@
 #include <tuple>
 #include <utility>
 
+#include "aten/FlagosLikeness.h"
 #include "core/FlagosBoxed.h"
 #include "core/FlagosCall.h"
 #include "core/FlagosDevice.h"
@@ -29,11 +30,8 @@ namespace {
 // everything else to the composite.
 
 bool use_cudnn_grid_sampler(const at::Tensor& input, const at::Tensor& grid) {
-  VendorCall call(Writes::No);
-  const at::Tensor lent_input = call.lend(input);
-  const at::Tensor lent_grid = call.lend(grid);
-  call.enter();
-  return at::native::cond_cudnn_grid_sampler(lent_input, lent_grid);
+  ensure_vendor_ready();
+  return at::native::cond_cudnn_grid_sampler(make_likeness(input), make_likeness(grid));
 }
 
 at::Tensor grid_sampler(const at::Tensor& input, const at::Tensor& grid, int64_t interpolation, int64_t padding,

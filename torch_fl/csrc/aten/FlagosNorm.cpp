@@ -10,7 +10,7 @@
 #include <tuple>
 #include <utility>
 
-#include "core/FlagosCall.h"
+#include "aten/FlagosLikeness.h"
 #include "core/FlagosDevice.h"
 
 namespace flagos {
@@ -27,17 +27,13 @@ constexpr int64_t kMiopen = 2;
 
 at::Tensor or_undefined(const MaybeTensor& tensor) { return tensor.value_or(at::Tensor()); }
 
-/// Asks the core's own choice, which goes by the device, on aliases.
+/// Asks the core's own choice, which goes by the device, with likenesses.
 Backend choose_batch_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias,
                           const MaybeTensor& running_mean, const MaybeTensor& running_var, bool training, double eps) {
-  VendorCall call(Writes::No);
-  const at::Tensor lent_input = call.lend(input);
-  const at::Tensor lent_weight = call.lend(or_undefined(weight));
-  const at::Tensor lent_bias = call.lend(or_undefined(bias));
-  const at::Tensor lent_mean = call.lend(or_undefined(running_mean));
-  const at::Tensor lent_var = call.lend(or_undefined(running_var));
-  call.enter();
-  return at::native::_select_batch_norm_backend(lent_input, lent_weight, lent_bias, lent_mean, lent_var, training, eps);
+  ensure_vendor_ready();
+  return at::native::_select_batch_norm_backend(
+      make_likeness(input), make_likeness(or_undefined(weight)), make_likeness(or_undefined(bias)),
+      make_likeness(or_undefined(running_mean)), make_likeness(or_undefined(running_var)), training, eps);
 }
 
 MaybeTensor contiguous(const MaybeTensor& tensor) {
