@@ -16,13 +16,18 @@ import time
 import traceback
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.soak.kills import Victim
 from tests.soak.monitor import CORE, origins
 from torch_fl_boot.plan import CORE_VARIABLE, PRELOAD, RELINK
 from torch_fl_boot.relink import Condition, state
 
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
 PLAIN = 4
+STRATEGIES = (PRELOAD, RELINK)
 
 
 @dataclass
@@ -34,10 +39,10 @@ class Report:
     seconds: float = 0.0
 
 
-def crowd(site: Path, *, rounds: int, size: int = 32) -> Report:
-    """Run so many rounds under preload and under relink, each from a stock torch; the first without bytecode files."""
+def crowd(site: Path, *, rounds: int, size: int = 32, strategies: Sequence[str] = STRATEGIES) -> Report:
+    """Run so many rounds under each strategy, each from a stock torch; the first without bytecode files."""
     report, victim, start = Report(), Victim(site), time.monotonic()
-    for strategy in (PRELOAD, RELINK):
+    for strategy in strategies:
         report.good[strategy] = 0
         for cache in site.glob("torch_fl*/**/__pycache__"):
             shutil.rmtree(cache)
@@ -96,6 +101,7 @@ def main() -> int:
     """Run with the options; 0 if nothing was found."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=100, help="rounds under each strategy")
+    parser.add_argument("--strategy", choices=STRATEGIES, help="this one alone (default: one after the other)")
     parser.add_argument("--size", type=int, default=32, help="processes at once")
     parser.add_argument(
         "--site", type=Path, help="site-packages with the real torch and torch_fl (default: a fake one)"
@@ -103,7 +109,8 @@ def main() -> int:
     options = parser.parse_args()
     scratch = Path(tempfile.mkdtemp(prefix="torch_fl-crowd-"))
     try:
-        report = crowd(options.site or _fake(scratch), rounds=options.rounds, size=options.size)
+        site, strategies = options.site or _fake(scratch), [options.strategy] if options.strategy else STRATEGIES
+        report = crowd(site, rounds=options.rounds, size=options.size, strategies=strategies)
     finally:
         shutil.rmtree(scratch)
     print(f"good: {report.good}; {report.seconds:.0f} s")
