@@ -1,7 +1,8 @@
 """`_bundle.json` and `_build.json`: what a wheel says of itself.
 
-`_build.json` is written by CMake when the plugin is compiled; `_bundle.json` by the bundle stage. The runtime reads
-both and knows no backend by name. Unknown keys are refused: a reader must not guess.
+`_build.json` is written by CMake when the plugin is compiled; `_bundle.json` by the bundle stage. The fields are the
+runtime's (torch_fl_boot/manifest.py), which reads both and knows no backend by name: writer and reader cannot drift
+apart. Here is what the build tool alone needs: writing, and reading from within a wheel.
 """
 
 from __future__ import annotations
@@ -12,63 +13,22 @@ from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from bundle.errors import MalformedError
-from bundle.typed import ShapeError, load_json, read_record
+from torch_fl_boot import manifest as runtime
+from torch_fl_boot.manifest import BUILD_FILE, BUNDLE_FILE, SCHEMA, BundledFile, LoadStep
+from torch_fl_boot.typed import ShapeError, load_json, read_record
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SCHEMA = 1
+__all__ = ["BUILD_FILE", "BUNDLE_FILE", "BuildRecord", "BundledFile", "LoadStep", "Manifest", "read_manifest"]
+
 T = TypeVar("T")
-BUNDLE_FILE = "_bundle.json"
-BUILD_FILE = "_build.json"
 
 
 @dataclass(frozen=True, kw_only=True)
-class BundledFile:
-    """One file of the bundle directory; `size` in bytes, `runpath` and `needed` as written in the file."""
-
-    name: str
-    soname: str | None
-    role: str
-    sha256: str
-    size: int
-    needed: tuple[str, ...]
-    runpath: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class LoadStep:
-    """One dlopen of the runtime, in order; `when` is "always" or "driver" (only where the driver is present)."""
-
-    name: str
-    when: str
-
-
-@dataclass(frozen=True, kw_only=True)
-class Manifest:
+class Manifest(runtime.Manifest):
     """The content of `_bundle.json`; paths never appear, only names relative to the package."""
 
-    backend: str
-    title: str
-    core: str
-    strategy: str
-    bundle_dir: str
-    torch: str
-    python: str
-    machine: str
-    label: str
-    forged: bool
-    vendor_torch: str
-    sdk_version: str
-    runtime_prefix: str
-    runtime_libraries: tuple[str, ...]
-    gems_vendor: str
-    load: tuple[LoadStep, ...]
-    files: tuple[BundledFile, ...]
-    driver_sonames: tuple[str, ...]
-    driver_dirs: tuple[str, ...]
-    version_fields: dict[str, str]
-    requirements: tuple[str, ...]
     schema: int = SCHEMA
 
     def to_json(self) -> str:
@@ -91,19 +51,9 @@ class Manifest:
 
 
 @dataclass(frozen=True, kw_only=True)
-class BuildRecord:
+class BuildRecord(runtime.BuildRecord):
     """The content of `_build.json`: what the plugin was compiled for, and against which torch."""
 
-    backend: str
-    accelerator: str
-    version: str
-    torch: str
-    python: str
-    machine: str
-    bundle_dir: str
-    flaggems_python: bool
-    runtime_prefix: str
-    runtime_libraries: tuple[str, ...]
     schema: int = SCHEMA
 
     @classmethod

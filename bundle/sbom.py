@@ -12,7 +12,7 @@ from urllib.parse import quote
 
 from bundle.backends import Role
 from bundle.errors import MalformedError
-from bundle.typed import load_json
+from torch_fl_boot.typed import load_json
 
 if TYPE_CHECKING:
     from bundle.manifest import BundledFile, Manifest

@@ -1,6 +1,6 @@
 """What the wheel says of itself: `_build.json` (always there) and `_bundle.json` (only where vendor files are bundled).
 
-The build tool writes both; it is not part of the wheel, so the runtime has its own reader. Unknown keys are refused.
+The build tool writes both, with these fields (bundle/manifest.py). Unknown keys are refused: a reader must not guess.
 """
 
 from __future__ import annotations

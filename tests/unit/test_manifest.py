@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 
-import bundle
 from bundle.errors import MalformedError
 from bundle.manifest import BuildRecord, BundledFile, LoadStep, Manifest, read_manifest
 
@@ -145,8 +143,3 @@ def test_a_manifest_that_is_not_text_must_be_refused_by_name(tmp_path):
     path.write_bytes(b"\xff\xfe")
     with pytest.raises(MalformedError, match=rf"^{path}: not UTF-8: "):
         read_manifest(path)
-
-
-def test_the_runtimes_reader_must_be_the_build_tools():
-    folder = Path(bundle.__file__).parent
-    assert (folder / "typed.py").read_bytes() == (folder.parent / "torch_fl_boot/typed.py").read_bytes()
