@@ -25,7 +25,7 @@ def _start() -> Started:
         device_module = import_module("torch_fl.flagos")
     except FlagosImportError:
         raise
-    except ImportError as err:
+    except (ImportError, OSError) as err:
         raise PluginImportError(started.build.backend, str(err)) from err
     device_module._register()  # noqa: SLF001 - its door for this module alone
     return started

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
+import traceback
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -15,49 +16,66 @@ from torch_fl_boot.cli_relink import relink_torch, restore_torch
 from torch_fl_boot.doctor import examine
 from torch_fl_boot.doctor_install import read_installation
 from torch_fl_boot.errors import FlagosImportError
-from torch_fl_boot.report import to_json
+from torch_fl_boot.notice import say
+from torch_fl_boot.report import INTERRUPTION, Failure, to_json, write_answer
 from torch_fl_boot.start import package_folder
 from torch_fl_boot.status import read_status
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
-DONE, PROBLEM, USAGE, REFUSED, INTERRUPTED = 0, 1, 2, 3, 130
+    from torch_fl_boot.report import DataclassInstance
+
+DONE, PROBLEM, USAGE, REFUSED, BUG, INTERRUPTED = 0, 1, 2, 3, 70, 130
 EXIT_CODES: Mapping[int, str] = {
     DONE: "done, and nothing is wrong",
     PROBLEM: "`status`: not usable; `doctor`: findings of severity error; `maps`: a mixed core",
     USAGE: "wrong usage",
     REFUSED: "the command could not do its work; the error says why and what to do",
+    BUG: "a fault of torch_fl itself; the traceback is on stderr",
     INTERRUPTED: "interrupted from the keyboard",
 }
 _BAR_BYTES = 1 << 24
 
 
 @dataclass(frozen=True, kw_only=True)
+class Answer:
+    """What a command found: the object for `--json`, the same as lines of text, and the exit code."""
+
+    content: DataclassInstance
+    lines: Iterable[str]
+    code: int = DONE
+
+
+@dataclass(frozen=True, kw_only=True)
 class Command:
-    """One command: its name and help, how its options are declared, and what runs it; `run` returns an exit code."""
+    """One command: its name and help, how its options are declared, and what runs it."""
 
     name: str
     help: str
-    run: Callable[[argparse.Namespace], int]
+    run: Callable[[argparse.Namespace], Answer]
     declare: Callable[[argparse.ArgumentParser], None] = lambda _: None
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code, one of EXIT_CODES."""
+    """Run one command and return its exit code, one of EXIT_CODES; the only place that makes codes of errors."""
     arguments = _parser().parse_args(argv)
+    command: Command = arguments.command
     try:
-        code: int = arguments.command.run(arguments)
-        sys.stdout.flush()
+        answer = command.run(arguments)
+        text = to_json(command.name, answer.content) if arguments.json else "\n".join(answer.lines)
+        return answer.code if write_answer(text) else REFUSED
     except FlagosImportError as err:
-        sys.stderr.write(f"torch_fl: error: {err}\n")
-        return REFUSED
+        code, failure = REFUSED, Failure(error=type(err).__name__, what=err.what, hint=err.hint)
     except KeyboardInterrupt:
-        return INTERRUPTED
-    except BrokenPipeError:
-        # The reader had enough. What Python flushes at exit must not fail again.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return REFUSED
+        code, failure = INTERRUPTED, INTERRUPTION
+    except Exception as err:  # noqa: BLE001 - whatever is not a refusal is a mistake, and says so
+        say(traceback.format_exc())
+        what, hint = f"{type(err).__name__}: {err}", "this is a fault of torch_fl, please report it"
+        code, failure = BUG, Failure(error=type(err).__name__, what=what, hint=hint)
+    say(f"error: {failure.what}\nhint: {failure.hint}")
+    if arguments.json:
+        write_answer(to_json(command.name, failure))
     return code
 
 
@@ -78,21 +96,15 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def say(lines: Iterable[str]) -> None:
-    """Print to stdout."""
-    sys.stdout.writelines(f"{line}\n" for line in lines)
-
-
-def _status(arguments: argparse.Namespace) -> int:
+def _status(_: argparse.Namespace) -> Answer:
     status = read_status(package_folder(), os.environ)
-    say([to_json("status", status)] if arguments.json else status.lines())
-    return DONE if status.usable else PROBLEM
+    return Answer(content=status, lines=status.lines(), code=DONE if status.usable else PROBLEM)
 
 
-def _doctor(arguments: argparse.Namespace) -> int:
+def _doctor(arguments: argparse.Namespace) -> Answer:
     found = examine(package_folder(), os.environ, None if arguments.quick else progress_bar())
-    say([to_json("doctor", found)] if arguments.json else found.lines(libraries=arguments.libraries))
-    return DONE if found.ok else PROBLEM
+    lines = found.lines(libraries=arguments.libraries)
+    return Answer(content=found, lines=lines, code=DONE if found.ok else PROBLEM)
 
 
 def _declare_doctor(parser: argparse.ArgumentParser) -> None:
@@ -102,7 +114,7 @@ def _declare_doctor(parser: argparse.ArgumentParser) -> None:
 
 def progress_bar() -> Callable[[str, int, int], None]:
     """Return what shows how far the hashing is, on a terminal; elsewhere it does nothing."""
-    if not sys.stderr.isatty():
+    if sys.stderr is None or not sys.stderr.isatty():
         return lambda _name, _done, _total: None
     return partial(_show, [0])
 
@@ -117,25 +129,22 @@ def _show(shown: list[int], name: str, done: int, total: int) -> None:
     sys.stderr.flush()
 
 
-def _maps(arguments: argparse.Namespace) -> int:
+def _maps(arguments: argparse.Namespace) -> Answer:
     pid: int | None = arguments.pid
     text = maps_of_child(os.environ) if pid is None else maps_of_process(pid)
     installation, _ = read_installation(package_folder())
     found = describe_maps(text, installation, pid)
-    say([to_json("maps", found)] if arguments.json else found.lines())
-    return PROBLEM if found.problems else DONE
+    return Answer(content=found, lines=found.lines(), code=PROBLEM if found.problems else DONE)
 
 
-def _relink(arguments: argparse.Namespace) -> int:
+def _relink(arguments: argparse.Namespace) -> Answer:
     changed = relink_torch(package_folder(), arguments.torch)
-    say([to_json("relink", changed)] if arguments.json else changed.lines())
-    return DONE
+    return Answer(content=changed, lines=changed.lines())
 
 
-def _restore(arguments: argparse.Namespace) -> int:
+def _restore(arguments: argparse.Namespace) -> Answer:
     changed = restore_torch(arguments.torch)
-    say([to_json("restore", changed)] if arguments.json else changed.lines())
-    return DONE
+    return Answer(content=changed, lines=changed.lines())
 
 
 def _declare_torch(parser: argparse.ArgumentParser) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from torch_fl_boot.errors import FlagosImportError
 from torch_fl_boot.maps import canonical_name, mapped_libraries
+from torch_fl_boot.paths import exists
 from torch_fl_boot.plan import CORE_NAMES, GLOBAL_DEPS
 from torch_fl_boot.relink.journal import BACKUP
 
@@ -21,11 +23,11 @@ if TYPE_CHECKING:
 CHILD_SECONDS = 600
 BUNDLE, PLUGIN, STOCK, ELSEWHERE = "bundle", "plugin", "stock torch", "elsewhere"
 _PREFIXES = ("libtorch", "libc10", "libshm.", "libcaffe2", "libflagos", "libgomp")
-_MARK = "torch_fl maps follow"
+_MARK = b"\ntorch_fl maps follow\n"
 _PROGRAM = f"""
 import torch
-print({_MARK!r})
-print(open("/proc/self/maps", errors="surrogateescape").read().encode(errors="replace").decode())
+with open("/proc/self/maps", "rb") as stream, open(1, "wb", closefd=False) as out:
+    out.write({_MARK!r} + stream.read())
 """
 _TAIL = 1500
 
@@ -69,8 +71,10 @@ def maps_of_process(process: int) -> str:
     """
     path = Path("/proc") / str(process) / "maps"
     try:
-        return path.read_text(encoding="utf-8", errors="surrogateescape")
-    except FileNotFoundError as err:
+        return os.fsdecode(path.read_bytes())
+    except (FileNotFoundError, ProcessLookupError) as err:
+        if not exists(Path("/proc/self")):
+            raise MapsError("there is no /proc", hint="mount /proc in this container or chroot") from err
         raise MapsError(f"there is no process {process}: no {path}", hint="look for its number with `ps`") from err
     except OSError as err:
         raise MapsError(
@@ -89,8 +93,6 @@ def maps_of_child(environ: Mapping[str, str]) -> str:
             [sys.executable, "-c", _PROGRAM],
             env=environ,
             capture_output=True,
-            text=True,
-            errors="replace",
             timeout=CHILD_SECONDS,
             check=False,
         )
@@ -98,11 +100,11 @@ def maps_of_child(environ: Mapping[str, str]) -> str:
         what = f"`import torch` in a child process did not end within {CHILD_SECONDS} s"
         raise MapsError(what, hint="run `python -m torch_fl doctor`") from err
     _, mark, text = done.stdout.partition(_MARK)
-    if not mark:
-        words = done.stderr.strip()[-_TAIL:] or "(no words)"
+    if done.returncode or not mark:
+        words = done.stderr.decode(errors="replace").strip()[-_TAIL:] or "(no words)"
         what = f"`import torch` in a child process ended with exit status {done.returncode}:\n{words}"
         raise MapsError(what, hint="run `python -m torch_fl doctor`, which does not import torch")
-    return text
+    return os.fsdecode(text)
 
 
 def describe_maps(text: str, installation: Installation | None, process: int | None) -> Maps:

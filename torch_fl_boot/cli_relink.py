@@ -1,19 +1,24 @@
-"""The commands `relink` and `restore`: what they did to torch/lib, as text and JSON. docs/relink.md."""
+"""What changes torch/lib by the commands `relink` and `restore`, and at interpreter start. docs/relink.md."""
 
 from __future__ import annotations
 
+import os
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.relink import restore
-from torch_fl_boot.relink.__main__ import describe_outcome, relink_installed, say
-from torch_fl_boot.stock import StockTorch, locate_stock, read_version
+from torch_fl_boot.errors import FlagosImportError, TorchMissingError
+from torch_fl_boot.manifest import read_build_record, read_manifest
+from torch_fl_boot.maps import mapped_libraries
+from torch_fl_boot.notice import say
+from torch_fl_boot.preflight import check_files, check_stock, check_target
+from torch_fl_boot.relink import Action, Outcome, relink, restore
+from torch_fl_boot.relink.errors import USE_PRELOAD, RelinkRefusedError
+from torch_fl_boot.stock import RELINK_TRACES, base_version, locate_package, stock_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
-
-    from torch_fl_boot.relink import Outcome
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,13 +38,23 @@ class Changed:
 
 
 def relink_torch(package: Path, torch: Path | None) -> Changed:
-    """Relink `torch`, or the one that `import torch` takes, to the bundle in `package`.
+    """Relink `torch`, or the one that `import torch` takes, to the bundle in `package`, after all checks.
 
     Raises:
         FlagosImportError: wheel, bundle or torch do not fit, or the relink was refused.
     """
-    named = None if torch is None else StockTorch(package=torch.absolute(), version=read_version(torch) or "")
-    return _changed(relink_installed(package, named))
+    build = read_build_record(package)
+    manifest = read_manifest(package, build)
+    if manifest is None:
+        what = f"the torch_fl in {package} has no bundle to relink to (a plain build)"
+        raise RelinkRefusedError(what, hint=f"install a self-contained wheel, or {USE_PRELOAD}")
+    check_target(manifest)
+    mapped_libraries()  # without /proc nobody can tell which processes are just loading stock torch
+    expected = base_version(manifest.torch)
+    stock = stock_in(torch.absolute() if torch is not None else locate_package(expected), expected)
+    check_stock(stock, manifest)
+    check_files(manifest, package / manifest.bundle_dir)
+    return _changed(relink(manifest, package, stock, notify=say))
 
 
 def restore_torch(torch: Path | None) -> Changed:
@@ -48,8 +63,38 @@ def restore_torch(torch: Path | None) -> Changed:
     Raises:
         FlagosImportError: there is no torch, or it was refused.
     """
-    package = torch.absolute() if torch is not None else locate_stock(expected="").package
+    if torch is None:
+        return _changed(restore(locate_package(), notify=say))
+    package = torch.absolute()
+    signs = [package / "version.py", *(package / "lib" / name for name in RELINK_TRACES)]
+    if not any(os.path.lexists(sign) for sign in signs):
+        raise TorchMissingError(f"{package} holds none, and no backup of one", expected="")
     return _changed(restore(package, notify=say))
+
+
+def heal(torch: str) -> None:
+    """Restore a torch whose bundle has been uninstalled; called at interpreter start, so it never raises."""
+    try:
+        outcome = restore(Path(torch), notify=say)
+    except FlagosImportError as err:
+        say(f"torch is relinked to a torch_fl that is gone, and could not be restored: {err}")
+    else:
+        if outcome.action is Action.RESTORED:
+            say(f"torch_fl is gone; {describe_outcome(outcome)}")
+    # They come from restore.pyz, which may be gone now.
+    for name in [name for name in sys.modules if name.partition(".")[0] == "torch_fl_boot"]:
+        del sys.modules[name]
+
+
+def describe_outcome(outcome: Outcome) -> str:
+    """Return what a call did, in lines for a person."""
+    lines = [f"{outcome.lib}: {outcome.action.value}" + (f": {', '.join(outcome.names)}" if outcome.names else "")]
+    if outcome.pending:
+        pids = ", ".join(map(str, outcome.pending))
+        lines.append(f"process {pids} is still loading stock torch; run this again when it is done, to finish")
+    if outcome.aside is not None:
+        lines.append(f"torch was replaced since the relink: its files stay, the old backup is now {outcome.aside}")
+    return "\n".join(lines)
 
 
 def _changed(outcome: Outcome) -> Changed:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.doctor_devices import Device, Devices, ask_devices, check_devices
-from torch_fl_boot.doctor_install import check_files, check_hashes, check_versions, read_installation
+from torch_fl_boot.doctor_install import check_files, check_hashes, check_proc, check_versions, read_installation
 from torch_fl_boot.doctor_load import LoadView, Need, check_load, view_load
+from torch_fl_boot.errors import FlagosImportError
 from torch_fl_boot.plugins import GROUP, other_plugins
 from torch_fl_boot.report import Finding, Severity, has_errors
 from torch_fl_boot.resolve_settings import settings_of
@@ -32,6 +33,9 @@ _HOOK_HINTS = {
     HOOK_OFF: "unset FLAGOS_HOOK, or put `import torch_fl` before `import torch`",
     HOOK_ABSENT: "install the wheel into site-packages, start Python without -S, or put `import torch_fl` first",
 }
+
+# Another machine, no /proc, files that are damaged or unreadable.
+_NO_VIEW = {"R003", "R007", "R010", "R012"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,7 +75,7 @@ def examine(package: Path, environ: Mapping[str, str], progress: Progress | None
     view, devices = None, Devices(devices=(), error="")
     if installation is not None:
         findings += (*check_versions(installation), *check_strategy(installation, environ))
-        findings += (*check_files(installation), *check_relink(installation))
+        findings += (*check_proc(), *check_files(installation), *check_relink(installation))
         findings += tuple(check_hashes(installation, progress)) if progress is not None else ()
         view = _view(installation, findings, environ)
         findings += tuple(check_load(view)) if view is not None else ()
@@ -88,8 +92,8 @@ def examine(package: Path, environ: Mapping[str, str], progress: Progress | None
 
 
 def _view(installation: Installation, findings: tuple[Finding, ...], environ: Mapping[str, str]) -> LoadView | None:
-    """Simulate the load; None where files are missing or damaged, whose tables would mislead."""
-    if installation.stock is None or any(finding.code in {"R010", "R012"} for finding in findings):
+    """Simulate the load; None where files are missing or damaged, whose tables would mislead, or cannot run here."""
+    if installation.stock is None or any(finding.code in _NO_VIEW for finding in findings):
         return None
     return view_load(installation, installation.stock, settings_of(environ), environ)
 
@@ -117,7 +121,15 @@ def _surroundings(installation: Installation, environ: Mapping[str, str]) -> Ite
             expected=HOOK_ON,
             hint=_HOOK_HINTS[hook],
         )
-    for plugin in other_plugins():
+    try:
+        plugins = other_plugins()
+    except FlagosImportError as err:
+        plugins = ()
+        expected = "entry points that can be read"
+        yield Finding(
+            code="R052", severity=Severity.ERROR, where=GROUP, found=err.what, expected=expected, hint=err.hint
+        )
+    for plugin in plugins:
         yield Finding(
             code="R051",
             severity=Severity.WARNING,

@@ -60,6 +60,8 @@ def ask_devices(installation: Installation, libraries: Sequence[str], environ: M
         )
     except subprocess.TimeoutExpired:
         return Devices(devices=(), error=f"the device runtime gave no answer within {PROBE_SECONDS} s")
+    except OSError as err:
+        return Devices(devices=(), error=f"{sys.executable} could not be started to ask for them: {err.strerror}")
     if done.returncode:
         return Devices(devices=(), error=_ended(done.returncode, done.stderr))
     try:
@@ -69,7 +71,9 @@ def ask_devices(installation: Installation, libraries: Sequence[str], environ: M
 
 
 def _ended(code: int, words: str) -> str:
-    how = f"signal {Signals(-code).name}" if code < 0 else f"exit status {code}"
+    # Signals of the real-time range have no names.
+    names = {signal.value: signal.name for signal in Signals}
+    how = f"signal {names.get(-code, -code)}" if code < 0 else f"exit status {code}"
     return f"the process that asked for the devices ended with {how}: {words[-_TAIL:].strip() or '(no words)'}"
 
 

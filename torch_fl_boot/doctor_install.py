@@ -10,8 +10,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.errors import FlagosImportError, TorchMissingError
+from torch_fl_boot.errors import FlagosImportError, IncompatibleError, TorchMissingError
 from torch_fl_boot.manifest import BUILD_FILE, BUNDLE_FILE, read_build_record, read_manifest
+from torch_fl_boot.maps import mapped_libraries
 from torch_fl_boot.preflight import file_problems, is_noexec
 from torch_fl_boot.report import Finding, Severity
 from torch_fl_boot.stock import base_version, locate_stock
@@ -52,11 +53,12 @@ class Installation:
 
 def read_installation(package: Path) -> tuple[Installation | None, tuple[Finding, ...]]:
     """Read the records and find stock torch; None where a record is missing, with the finding that says so."""
+    record = BUILD_FILE
     try:
         build = read_build_record(package)
+        record = BUNDLE_FILE
         manifest = read_manifest(package, build)
     except FlagosImportError as err:
-        record = BUILD_FILE if not (package / BUILD_FILE).is_file() else BUNDLE_FILE
         expected = f"readable records {BUILD_FILE} and {BUNDLE_FILE}"
         return None, (_error("R001", package / record, err.what, expected, err.hint),)
     stock: StockTorch | None = None
@@ -90,6 +92,14 @@ def check_versions(installation: Installation) -> Iterator[Finding]:
         yield _error("R005", stock.package, f"torch {stock.version}", f"torch {expected}", hint)
 
 
+def check_proc() -> Iterator[Finding]:
+    """Look whether a process can tell what it has mapped."""
+    try:
+        mapped_libraries()
+    except IncompatibleError as err:
+        yield _error("R007", "/proc/self/maps", err.what, "a readable file", err.hint)
+
+
 def check_files(installation: Installation) -> Iterator[Finding]:
     """Compare presence, size and ELF headers with the manifest, and look at permissions and the mount."""
     package, manifest = installation.package, installation.manifest
@@ -99,16 +109,16 @@ def check_files(installation: Installation) -> Iterator[Finding]:
         path = installation.bundle / file.name
         for problem in file_problems(file, path, manifest.machine):
             if problem.unreadable:
-                yield _error("R012", path, problem.text, "a readable file", readable_hint(path))
+                yield _unreadable(path, problem.text)
             else:
                 yield _error("R010", path, problem.text, f"the file that {BUNDLE_FILE} describes", _REINSTALL)
     if is_noexec(package):
         yield _error("R013", package, "mounted noexec", "a file system that allows to map code", noexec_hint(package))
 
 
-def readable_hint(path: Path) -> str:
-    """Return the next step where the file system refuses a file to this user."""
-    return f"give user {os.getuid()} the right to read {path} and to enter its directories"
+def _unreadable(path: Path, found: str) -> Finding:
+    hint = f"give user {os.getuid()} the right to read {path} and to enter its directories"
+    return _error("R012", path, found, "a readable file", hint)
 
 
 def noexec_hint(path: Path) -> str:
@@ -117,14 +127,21 @@ def noexec_hint(path: Path) -> str:
 
 
 def check_hashes(installation: Installation, progress: Progress) -> Iterator[Finding]:
-    """Read every bundled file whose size is right and compare its sha256."""
+    """Read every bundled file whose size is right and compare its sha256; `check_files` has told of the others."""
     files = installation.manifest.files if installation.manifest is not None else ()
     total, done = sum(file.size for file in files), 0
     for file in files:
-        found = _sha256(installation.bundle / file.name, file, partial(_advance, progress, file.name, done, total))
+        path = installation.bundle / file.name
+        try:
+            found = _sha256(path, file, partial(_advance, progress, file.name, done, total))
+        except FileNotFoundError:
+            found = None
+        except OSError as err:
+            found = None
+            yield _unreadable(path, f"{file.name}: cannot be read: {err.strerror}")
         done += file.size
         if found is not None and found != file.sha256:
-            yield _error("R011", installation.bundle / file.name, found, file.sha256, _REINSTALL)
+            yield _error("R011", path, found, file.sha256, _REINSTALL)
     progress("", total, total)
 
 
@@ -133,16 +150,13 @@ def _advance(progress: Progress, name: str, before: int, total: int, read: int) 
 
 
 def _sha256(path: Path, file: BundledFile, progress: Callable[[int], None]) -> str | None:
-    """Return the digest, or None for a file that `check_files` has already reported."""
+    """Return the digest, or None for a file of another size."""
     digest, read = hashlib.sha256(), 0
-    try:
-        if path.stat().st_size != file.size:
-            return None
-        with path.open("rb") as stream:
-            while chunk := stream.read(_CHUNK):
-                digest.update(chunk)
-                read += len(chunk)
-                progress(read)
-    except OSError:
+    if path.stat().st_size != file.size:
         return None
+    with path.open("rb") as stream:
+        while chunk := stream.read(_CHUNK):
+            digest.update(chunk)
+            read += len(chunk)
+            progress(read)
     return digest.hexdigest()

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from torch_fl_boot.elf import NotElfError
 from torch_fl_boot.maps import canonical_name
+from torch_fl_boot.paths import is_file
 from torch_fl_boot.plan import CORE_NAMES, GLOBAL_DEPS, PreloadPlan, plan_preload
 from torch_fl_boot.preload import stack_is_absent
 from torch_fl_boot.report import Finding, Severity
@@ -71,7 +72,7 @@ def view_load(
     """Simulate the preload, `import torch` and the plugin's own libraries."""
     plan = _plan(installation, stock, environ)
     torch = (stock.lib / GLOBAL_DEPS, *sorted(stock.package.glob("_C.*so")))
-    extra = [path for path in (*torch, *installation.plugin) if path.is_file()]
+    extra = [path for path in (*torch, *installation.plugin) if is_file(path)]
     simulation = simulate(plan, settings, running_program(), extra)
     return LoadView(installation=installation, plan=plan, settings=settings, simulation=simulation)
 
@@ -183,7 +184,7 @@ def _on_library_path(view: LoadView) -> Iterator[Finding]:
         directory = Path(entry or ".")
         if directory.resolve() in own:
             continue
-        names = [name for name in sorted(view.plan.origins) if (directory / name).is_file()]
+        names = [name for name in sorted(view.plan.origins) if is_file(directory / name)]
         if names:
             yield Finding(
                 code="R025",

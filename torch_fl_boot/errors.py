@@ -58,13 +58,16 @@ class StrategyError(FlagosImportError):
 
 
 class TorchMissingError(FlagosImportError):
-    """No stock torch to put the bundle in front of, or only the remains of one."""
+    """No stock torch to put the bundle in front of, or only the remains of one; `expected` is "" where any would do."""
 
     def __init__(self, found: str, *, expected: str) -> None:
-        super().__init__(
-            f"torch_fl needs stock torch {expected}, but {found}",
-            hint=f"pip install torch=={expected}+cpu --index-url {STOCK_INDEX}",
-        )
+        if expected:
+            what = f"torch_fl needs stock torch {expected}, but {found}"
+            hint = f"pip install torch=={expected}+cpu --index-url {STOCK_INDEX}"
+        else:
+            what = f"torch_fl finds no torch to work on: {found}"
+            hint = "name the folder of the torch package with --torch"
+        super().__init__(what, hint=hint)
 
 
 class IncompatibleError(FlagosImportError):
@@ -100,6 +103,17 @@ class ImportOrderError(FlagosImportError):
             f"torch_fl must be imported before torch: {evidence}",
             hint="start a new process and put `import torch_fl` before the first `import torch`, or leave it to the "
             "wheel's hook, which FLAGOS_HOOK=0 and `python -S` turn off and PYTHONPATH folders lack",
+        )
+
+
+class HookBypassedError(ImportOrderError):
+    """Torch was executed by a loader that the wheel's hook has not seen; `import torch_fl` calls it the wrong order."""
+
+    def __init__(self, cause: ImportOrderError) -> None:
+        FlagosImportError.__init__(
+            self,
+            f"another import hook executed torch without asking the hook of torch_fl: {cause.what}",
+            hint="put `import torch_fl` first, or have the other hook use importlib.util.find_spec",
         )
 
 
@@ -222,6 +236,17 @@ class DeviceTypeTakenError(FlagosImportError):
             f"PrivateUse1 device type as '{taken_as}'{installed}",
             hint="use one of the two per process; if the other one loads by itself, set "
             "TORCH_DEVICE_BACKEND_AUTOLOAD=0 before Python starts",
+        )
+
+
+class EntryPointsError(FlagosImportError):
+    """An installed distribution has entry points that cannot be read, which torch reads at the end of its import."""
+
+    def __init__(self, distributions: Iterable[str], words: str) -> None:
+        names = ", ".join(distributions)
+        super().__init__(
+            f"the entry points of {names} cannot be read: {words}; `import torch` reads them to find its plugins",
+            hint=f"reinstall {names}, or set TORCH_DEVICE_BACKEND_AUTOLOAD=0 and import torch_fl",
         )
 
 

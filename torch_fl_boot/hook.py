@@ -14,12 +14,13 @@ from _thread import get_ident
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from importlib.abc import Loader
     from importlib.machinery import ModuleSpec
     from types import ModuleType
 
 TORCH = "torch"
+REST = "torch_fl_boot.hook_import"
 
 
 class Execution:
@@ -37,12 +38,25 @@ class Execution:
         del vars(self._loader)["exec_module"]
         if self._kept is not None:
             vars(self._loader)["exec_module"] = self._kept
-        try:
-            from torch_fl_boot.hook_import import execute  # noqa: PLC0415 - the import lock is free, torch is wanted
-        except ModuleNotFoundError:  # uninstalled since this process started
+        execute = get_execute()
+        if execute is not None:
+            execute(self._real, module)
+        else:
             self._real(module)
-            return
-        execute(self._real, module)
+
+
+def get_execute() -> "Callable[[Callable[[ModuleType], None], ModuleType], None] | None":
+    """Return the rest of the runtime; None where it was uninstalled since this process started, or is damaged."""
+    try:
+        # The import lock is free by now, and torch is wanted.
+        from torch_fl_boot.hook_import import execute  # noqa: PLC0415
+    except Exception as err:  # noqa: BLE001 - torch must not suffer from what has become of us
+        if getattr(err, "name", None) != REST:
+            from torch_fl_boot.notice import warn  # noqa: PLC0415 - as above
+
+            warn(err, where=", on its own libraries")
+        return None
+    return execute
 
 
 def lead_past_us(loader: "Loader | None") -> None:

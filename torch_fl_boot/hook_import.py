@@ -3,18 +3,30 @@
 from __future__ import annotations
 
 import os
+import sys
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.start import finish, is_plain, start_for_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from types import ModuleType
 
     from torch_fl_boot.start import Started
 
 HOOK_VARIABLE = "FLAGOS_HOOK"
 OFF = "0"
+_FINDERS_MODULE = "torch_fl_boot.hook"
+
+
+def is_installed() -> bool:
+    """Whether this interpreter has processed the wheel's .pth file."""
+    return any(type(finder).__module__ == _FINDERS_MODULE for finder in sys.meta_path)
+
+
+def is_off(environ: Mapping[str, str]) -> bool:
+    """Whether the user has turned the hook off."""
+    return environ.get(HOOK_VARIABLE) == OFF
 
 
 def execute(exec_module: Callable[[ModuleType], None], module: ModuleType) -> None:
@@ -32,6 +44,6 @@ def execute(exec_module: Callable[[ModuleType], None], module: ModuleType) -> No
 
 def _load_bundle(module: ModuleType) -> Started | None:
     """Return how the process starts; None where torch is to run on its own libraries."""
-    if os.environ.get(HOOK_VARIABLE) == OFF or is_plain():
+    if is_off(os.environ) or is_plain():
         return None
     return start_for_torch(os.environ, torch_imported="__version__" in vars(module))

@@ -6,10 +6,15 @@ The build tool writes both, with these fields (bundle/manifest.py). Unknown keys
 from __future__ import annotations
 
 from dataclasses import dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
-from torch_fl_boot.errors import DamagedBundleError, MalformedRecordError, MissingIdentityError
+from torch_fl_boot.errors import (
+    DamagedBundleError,
+    MalformedRecordError,
+    MissingIdentityError,
+    UnreadableBundleError,
+)
+from torch_fl_boot.paths import is_plain_name
 from torch_fl_boot.typed import ShapeError, load_json, read_record
 
 if TYPE_CHECKING:
@@ -98,12 +103,17 @@ def read_build_record(package: Path) -> BuildRecord:
 
     Raises:
         MissingIdentityError: there is none.
+        UnreadableBundleError: this user may not read it.
         MalformedRecordError: it is not a build record of this schema.
     """
     path = package / BUILD_FILE
-    if not path.is_file():
-        raise MissingIdentityError(path)
-    return _read(BuildRecord, path, "a build record")
+    try:
+        record = _read(BuildRecord, path, "a build record")
+    except FileNotFoundError:
+        raise MissingIdentityError(path) from None
+    if not is_plain_name(record.bundle_dir):
+        raise MalformedRecordError(path, f"not a plain name: {record.bundle_dir!r}")
+    return record
 
 
 def read_manifest(package: Path, build: BuildRecord) -> Manifest | None:
@@ -111,16 +121,18 @@ def read_manifest(package: Path, build: BuildRecord) -> Manifest | None:
 
     Raises:
         DamagedBundleError: it is gone, while the bundle that it describes is there.
+        UnreadableBundleError: this user may not read it.
         MalformedRecordError: it is not a manifest of this schema, or belongs to another backend than the plugin.
     """
     path = package / BUNDLE_FILE
-    if not (path.exists() or path.is_symlink()):
+    try:
+        manifest = _read(Manifest, path, "a bundle manifest")
+    except FileNotFoundError:
         bundle = package / build.bundle_dir
-        if bundle.exists():
+        if path.is_symlink() or bundle.exists():
             # As a plain build it would run on stock torch's core without a word.
-            raise DamagedBundleError(bundle, [f"{BUNDLE_FILE}: missing"])
+            raise DamagedBundleError(bundle, [f"{BUNDLE_FILE}: missing"]) from None
         return None
-    manifest = _read(Manifest, path, "a bundle manifest")
     if manifest.backend != build.backend:
         raise MalformedRecordError(
             path, f"the bundle is for backend {manifest.backend}, the plugin was compiled for {build.backend}"
@@ -139,7 +151,7 @@ def _faults(manifest: Manifest) -> Iterator[str]:
         yield f"files to load that are not listed: {', '.join(sorted(unknown))}"
     if idle := {file.name for file in manifest.files if file.role in LOADED_ROLES} - steps:
         yield f"libraries of torch that are listed and never loaded: {', '.join(sorted(idle))}"
-    if leading := [name for name in (manifest.bundle_dir, *names) if PurePosixPath(name).name != name]:
+    if leading := [name for name in (manifest.bundle_dir, *names) if not is_plain_name(name)]:
         yield f"not plain names: {', '.join(sorted(map(repr, leading)))}"
     for what, found, known in (
         ("core", {manifest.core}, (VENDOR_CORE, STOCK_CORE)),
@@ -153,6 +165,10 @@ def _faults(manifest: Manifest) -> Iterator[str]:
 def _read(kind: type[T], path: Path, what: str) -> T:
     try:
         data = load_json(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise
+    except PermissionError as err:
+        raise UnreadableBundleError(path.parent, [f"{path.name}: cannot be read: {err.strerror}"]) from err
     except (OSError, UnicodeDecodeError, ShapeError) as err:
         raise MalformedRecordError(path, f"cannot be read: {err}") from err
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
 
 _MAPS = Path("/proc/self/maps")
 _PATH_FIELD = 5
+# The one character that the kernel escapes there.
+_NEWLINE = "\\012"
 _SHARED_OBJECT = re.compile(r"\.so(\.[\w.]+)?$")
 # Wheel repair tools put a hash between stem and suffix: libc10-52d951ec.so is a libc10 all the same.
 _MANGLED = re.compile(r"-[0-9a-f]{8}(?=\.so)")
@@ -29,18 +32,18 @@ def mapped_libraries(maps: str | None = None) -> dict[str, tuple[str, ...]]:
     """
     if maps is None:
         try:
-            maps = _MAPS.read_text(encoding="utf-8", errors="surrogateescape")
+            maps = os.fsdecode(_MAPS.read_bytes())
         except OSError as err:
             raise IncompatibleError(
                 f"torch_fl needs {_MAPS} to tell which libraries this process runs on: {err.strerror}",
                 hint="mount /proc in this container or chroot",
             ) from err
     found: dict[str, set[str]] = {}
-    for line in maps.splitlines():
+    for line in maps.split("\n"):  # of what Python takes for the end of a line, file names may hold the rest
         fields = line.split(maxsplit=_PATH_FIELD)
         if len(fields) <= _PATH_FIELD:
             continue
-        path = fields[_PATH_FIELD].removesuffix(" (deleted)")
+        path = fields[_PATH_FIELD].removesuffix(" (deleted)").replace(_NEWLINE, "\n")
         name = PurePosixPath(path).name
         if path.startswith("/") and _SHARED_OBJECT.search(name):
             found.setdefault(name, set()).add(path)

@@ -1,10 +1,22 @@
-"""What the runtime says to a program that only imported torch: one line on stderr, and torch goes on."""
+"""What the runtime says on stderr beside a program's own words: one line, and the program goes on.
+
+Imports nothing of this package: it is what is left to explain that the package is damaged.
+"""
 
 from __future__ import annotations
 
 import sys
+from contextlib import suppress
 
-from torch_fl_boot.errors import FlagosImportError
+# The hook and the entry point may both run into the same damage.
+_SAID: set[str] = set()
+
+
+def say(text: str) -> None:
+    """Write a line to stderr, if there is one that takes it: what is said must not fail what is done."""
+    # None without a descriptor; closed, on a full disk, or whatever else the program has put there.
+    with suppress(AttributeError, OSError, ValueError):
+        sys.stderr.write(f"torch_fl: {text}\n")
 
 
 def warn(error: Exception, *, where: str = "") -> None:
@@ -12,10 +24,12 @@ def warn(error: Exception, *, where: str = "") -> None:
 
     Not by `warnings`: a filter that turns warnings into errors would take torch away from the program.
     """
-    if isinstance(error, FlagosImportError):
-        text = f"{error.what}; hint: {error.hint}"
-    else:
-        text = f"{type(error).__name__}: {error}; hint: this is a fault of torch_fl, please report it"
-    line = " ".join(text.split())
-    if sys.stderr is not None:
-        sys.stderr.write(f"torch_fl: warning: torch runs without flagos{where}: {line}\n")
+    what, hint = getattr(error, "what", ""), getattr(error, "hint", "")
+    if not (what and hint):  # no FlagosImportError
+        what = f"{type(error).__name__}: {error}"
+        damaged = isinstance(error, (ImportError, OSError))
+        hint = "reinstall torch_fl" if damaged else "this is a fault of torch_fl, please report it"
+    line = " ".join(f"{what}; hint: {hint}".split())
+    if line not in _SAID:
+        _SAID.add(line)
+        say(f"warning: torch runs without flagos{where}: {line}")

@@ -6,8 +6,9 @@ undone torch must not be imported: it would run on a mixture.
 
 from __future__ import annotations
 
+import os
 import sys
-from _thread import RLock
+from _thread import RLock, get_ident
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 from torch_fl_boot.errors import LeftoverError, MixedCoreError
@@ -45,6 +46,8 @@ class Once(Generic[T]):
     def __init__(self) -> None:
         # Re-entrant: what is attempted may import torch, whose hook asks again.
         self._lock = RLock()
+        self._thread: int | None = None
+        os.register_at_fork(after_in_child=self._after_fork)
         self._results: list[T] = []
         self._error: Exception | None = None
 
@@ -64,6 +67,7 @@ class Once(Generic[T]):
             if self._error is not None:
                 raise self._error.with_traceback(None)
             if not self._results:
+                self._thread = get_ident()
                 try:
                     self._results.append(action())
                 except Exception as err:
@@ -71,4 +75,11 @@ class Once(Generic[T]):
                     if isinstance(err, (LeftoverError, MixedCoreError)):
                         sys.meta_path.insert(0, RefuseTorch(err))
                     raise
+                finally:
+                    self._thread = None
             return self._results[0]
+
+    def _after_fork(self) -> None:
+        """In a forked child: a thread that was at it is not there, and nobody else would release its lock."""
+        if self._thread != get_ident():
+            self._lock, self._thread = RLock(), None

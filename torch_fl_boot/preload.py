@@ -250,7 +250,8 @@ def _file_of(data: bytes) -> int:
     try:
         descriptor = _memory_file()
         try:
-            os.write(descriptor, data)
+            while data:  # a disk or a limit that takes a part says so at the next write
+                data = data[os.write(descriptor, data) :]
         except OSError:
             os.close(descriptor)
             raise

@@ -1,12 +1,18 @@
-"""Findings of `doctor`: their codes, and how they are printed and written as JSON."""
+"""Findings of `doctor` and answers of all commands: codes, text, JSON, and the way to stdout."""
 
 from __future__ import annotations
 
+import io
 import json
+import os
+import sys
+from contextlib import suppress
 from dataclasses import asdict, dataclass
 from enum import Enum
 from pathlib import PurePath
 from typing import TYPE_CHECKING
+
+from torch_fl_boot.notice import say
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
@@ -37,6 +43,7 @@ CODES: Mapping[str, str] = {
     "R004": "no stock torch, or one whose version cannot be read",
     "R005": "another stock torch than the wheel was built for",
     "R006": "FLAGOS_CORE asks for something unknown",
+    "R007": "there is no /proc that tells what a process has mapped",
     "R010": "a bundled file is missing, or its size or ELF header differs from the manifest",
     "R011": "the sha256 of a bundled file differs from the manifest",
     "R012": "a file or directory of the wheel cannot be read",
@@ -53,6 +60,7 @@ CODES: Mapping[str, str] = {
     "R041": "the device runtime sees no device",
     "R050": "the import hook is off, so that plain `import torch` runs on stock torch",
     "R051": "another plugin for PrivateUse1 is installed",
+    "R052": "the entry points of an installed distribution cannot be read",
     "R060": "torch/lib is relinked, but not as this wheel would relink it",
     "R070": "more than one GNU OpenMP runtime would be in the process",
 }
@@ -78,6 +86,22 @@ class Finding:
             yield from (f"            {line.strip()}" for line in more)
 
 
+@dataclass(frozen=True, kw_only=True)
+class Failure:
+    """What a command says with `--json` where it could not do its work: the kind of error, the facts, the next step."""
+
+    error: str
+    what: str
+    hint: str
+
+
+INTERRUPTION = Failure(
+    error="KeyboardInterrupt",
+    what="interrupted",
+    hint="run it again; a change of torch/lib that was begun is completed or undone then",
+)
+
+
 def has_errors(findings: Iterable[Finding]) -> bool:
     """Whether one of them is an error."""
     return any(finding.severity is Severity.ERROR for finding in findings)
@@ -87,6 +111,34 @@ def to_json(command: str, answer: DataclassInstance) -> str:
     """Return a command's answer as one JSON object: the dataclass's fields, `schema` and `command`, keys sorted."""
     content = {"schema": SCHEMA, "command": command, **asdict(answer)}
     return json.dumps(content, indent=2, sort_keys=True, default=_plain)
+
+
+def write_answer(text: str) -> bool:
+    """Write a command's answer to stdout; if that fails, say so on stderr, and return False."""
+    try:
+        if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
+            # Paths need not be text, and not every encoding knows all letters.
+            sys.stdout.reconfigure(errors="backslashreplace")
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+    except BrokenPipeError:  # the reader had enough
+        words = ""
+    except (AttributeError, ValueError):  # no stdout, or a closed one
+        words = "it is closed"
+    except OSError as err:
+        words = str(err.strerror or err)
+    else:
+        return True
+    if words:
+        say(f"error: the answer could not be written to stdout: {words}\nhint: give the command a stdout to write to")
+    _drop_stdout()
+    return False
+
+
+def _drop_stdout() -> None:
+    """What Python flushes at exit must not fail again."""
+    with suppress(AttributeError, ValueError, OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def _plain(value: object) -> str:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.elf import NotElfError
+from torch_fl_boot.paths import exists
 from torch_fl_boot.resolve_elf import Library, read_library
 
 if TYPE_CHECKING:
@@ -133,8 +134,8 @@ class Process:
         if known is not None:
             return Resolution(user=user, soname=name, path=known.path, rule=LOADED)
         if "/" in name:
-            path = Path(self.settings.expand(name, loader.path.parent if loader is not None else Path.cwd()))
-            return Resolution(user=user, soname=name, path=path if path.exists() else None, rule=BY_PATH)
+            path = Path(self.settings.expand(name, loader.path.parent if loader is not None else self._origin()))
+            return Resolution(user=user, soname=name, path=path if exists(path) else None, rule=BY_PATH)
         for directory, rule in self._directories(loader):
             for candidate in self._candidates(Path(directory or "."), name, rule):
                 if self._fits(candidate):
@@ -150,14 +151,17 @@ class Process:
                 yield from ((settings.expand(entry, chain.path.parent), BY_RPATH) for entry in chain.library.rpath)
                 chain = chain.loader
             if self._main is not None and loader is not self._main:
-                origin = self._main.path.parent
-                yield from ((settings.expand(entry, origin), BY_RPATH) for entry in self._main.library.rpath)
-        yield from ((settings.expand(entry, Path.cwd()), BY_LIBRARY_PATH) for entry in settings.library_path)
+                yield from ((settings.expand(entry, self._origin()), BY_RPATH) for entry in self._main.library.rpath)
+        yield from ((settings.expand(entry, self._origin()), BY_LIBRARY_PATH) for entry in settings.library_path)
         if loader is not None:
             yield from ((settings.expand(item, loader.path.parent), BY_RUNPATH) for item in loader.library.runpath)
         yield "", BY_CACHE
         if loader is None or not loader.library.no_default_dirs:
             yield from ((directory, BY_SYSTEM) for directory in settings.system_dirs)
+
+    def _origin(self) -> Path:
+        """Return what $ORIGIN means in a variable: the program's folder."""
+        return self._main.path.parent if self._main is not None else Path()
 
     def _candidates(self, directory: Path, name: str, rule: str) -> Iterator[Path]:
         if rule == BY_CACHE:

@@ -73,16 +73,12 @@ def _without_driver(process: Process, steps: Sequence[Step]) -> Iterable[tuple[S
 
 
 def lacks_of(plan: PreloadPlan, environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Return what `describe_lacks` says of a preload in this process, started with this environment."""
-    return describe_lacks(simulate(plan, settings_of(environ), running_program()))
-
-
-def describe_lacks(simulation: Simulation) -> tuple[str, ...]:
-    """Return a line for each symbol and version that is missing, for an error's text; empty where none is.
+    """Return a line for each symbol and version that the preload lacks in a process with this environment.
 
     A file that cannot be read makes it one line that says so: this explains a failure and must not replace it.
     """
     try:
+        simulation = simulate(plan, settings_of(environ), running_program())
         lines = [version_line(version) for version in simulation.versions()]
         lines += [symbol_line(symbol) for symbol in simulation.symbols()]
     except (OSError, NotElfError) as err:

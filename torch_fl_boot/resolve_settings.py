@@ -134,7 +134,11 @@ def read_cache(path: Path, machine: str, hwcaps: tuple[str, ...] = ()) -> dict[s
     if start < 0:
         return {}
     found: dict[str, list[str]] = {}
-    for name, target in _cache_entries(data, start, _CACHE_FLAGS.get(machine, -1)):
+    try:
+        entries = list(_cache_entries(data, start, _CACHE_FLAGS.get(machine, -1)))
+    except (struct.error, ValueError):  # cut short: the loader passes it over
+        return {}
+    for name, target in entries:
         level = _HWCAPS_FOLDER.search(target)
         if level is None or level[1] in hwcaps:
             found.setdefault(name, []).append(target)

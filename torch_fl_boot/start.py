@@ -6,6 +6,7 @@ it ended.
 
 from __future__ import annotations
 
+import os
 import sys
 from dataclasses import dataclass, field
 from importlib.util import find_spec
@@ -26,6 +27,7 @@ from torch_fl_boot.maps import mapped_libraries
 from torch_fl_boot.notice import warn
 from torch_fl_boot.once import Once
 from torch_fl_boot.origin import check_origins
+from torch_fl_boot.paths import is_file
 from torch_fl_boot.plan import RELINK, PreloadPlan, choose_strategy, plan_preload
 from torch_fl_boot.preflight import ProcessState, check_files, check_process, check_stock, check_target
 from torch_fl_boot.preload import Preloaded, already_loaded, check_driver, preload
@@ -69,18 +71,19 @@ def package_folder(locations: Iterable[str] | None = None) -> Path:
     """
     beside = Path(__file__).absolute().parent.with_name(PLUGIN)
     if locations is None:
-        if (beside / BUILD_FILE).is_file():
+        if is_file(beside / BUILD_FILE):
             return beside
         spec = find_spec(PLUGIN)
         locations = (spec.submodule_search_locations if spec is not None else None) or ()
     folders = [Path(location).absolute() for location in locations] or [beside]
-    return next((folder for folder in folders if (folder / BUILD_FILE).is_file()), folders[0])
+    return next((folder for folder in folders if is_file(folder / BUILD_FILE)), folders[0])
 
 
 def is_plain() -> bool:
     """Whether the wheel has no manifest, so that there is nothing to load before torch."""
-    path = package_folder() / BUNDLE_FILE
-    return not (path.exists() or path.is_symlink())
+    package = package_folder()
+    # A folder that this user may not enter shows neither.
+    return is_file(package / BUILD_FILE) and not os.path.lexists(package / BUNDLE_FILE)
 
 
 def torch_is_imported() -> bool:

@@ -7,9 +7,9 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.doctor_install import check_files, check_versions, read_installation
+from torch_fl_boot.doctor_install import check_files, check_proc, check_versions, read_installation
 from torch_fl_boot.errors import FlagosImportError
-from torch_fl_boot.hook_import import HOOK_VARIABLE, OFF
+from torch_fl_boot.hook_import import is_installed, is_off
 from torch_fl_boot.info import STOCK_CORE, version_of
 from torch_fl_boot.plan import RELINK, choose_strategy
 from torch_fl_boot.relink import Condition
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
 PLAIN, RELINK_PENDING, UNKNOWN = "plain build", "relink asked for", "unknown"
 HOOK_ON, HOOK_OFF, HOOK_ABSENT = "on", "off", "absent"
-_HOOK_MODULE = "torch_fl_boot.hook"
 _VARIABLES = ("GEMS_VENDOR", "LD_LIBRARY_PATH", "LD_PRELOAD", "TORCH_DEVICE_BACKEND_AUTOLOAD")
 _OWN_VARIABLES = "FLAGOS_"
 _RESTORE = "run `python -m torch_fl restore`, and `python -m torch_fl relink` after it where that is wanted"
@@ -99,9 +98,9 @@ def variables_in_effect(environ: Mapping[str, str]) -> dict[str, str]:
 
 def hook_state(environ: Mapping[str, str]) -> str:
     """Return whether plain `import torch` would run on the bundle in an interpreter started like this one."""
-    if not any(type(finder).__module__ == _HOOK_MODULE for finder in sys.meta_path):
+    if not is_installed():
         return HOOK_ABSENT
-    return HOOK_OFF if environ.get(HOOK_VARIABLE) == OFF else HOOK_ON
+    return HOOK_OFF if is_off(environ) else HOOK_ON
 
 
 def read_status(package: Path, environ: Mapping[str, str]) -> Status:
@@ -113,6 +112,7 @@ def read_status(package: Path, environ: Mapping[str, str]) -> Status:
 def _cheap_problems(installation: Installation | None, environ: Mapping[str, str]) -> Iterator[Finding]:
     if installation is not None:
         yield from check_versions(installation)
+        yield from check_proc()
         yield from check_strategy(installation, environ)
         yield from check_files(installation)
         yield from check_relink(installation)

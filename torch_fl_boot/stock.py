@@ -48,15 +48,37 @@ def locate_stock(expected: str) -> StockTorch:
     Raises:
         TorchMissingError: there is none, or its version cannot be read; `expected` is the base version to install.
     """
-    spec = importlib.util.find_spec("torch")
+    return stock_in(locate_package(expected), expected)
+
+
+def locate_package(expected: str = "") -> Path:
+    """Return the folder of the torch that `import torch` would take, or has taken, whatever its version.
+
+    Raises:
+        TorchMissingError: there is none.
+    """
+    try:
+        spec = importlib.util.find_spec("torch")
+    except ValueError as err:  # a module without a spec, as tests put it into sys.modules
+        raise TorchMissingError(f"the module torch in this process is a stand-in: {err}", expected=expected) from err
     if spec is None:
         raise TorchMissingError("no torch is installed", expected=expected)
     if spec.origin is None:
         # pip leaves the folder behind when it holds foreign files; Python then takes it for a namespace package.
         places = ", ".join(spec.submodule_search_locations or ())
         raise TorchMissingError(f"{places} holds only the remains of one", expected=expected)
-    package = Path(spec.origin).parent
+    return Path(spec.origin).parent
+
+
+def stock_in(package: Path, expected: str) -> StockTorch:
+    """Return the torch in this folder.
+
+    Raises:
+        TorchMissingError: there is none, or its version cannot be read.
+    """
     version_file = package / "version.py"
+    if not os.path.lexists(version_file):
+        raise TorchMissingError(f"{package} holds none", expected=expected)
     try:
         version = _assigned(version_file, "__version__")
     except (OSError, SyntaxError, ValueError) as err:

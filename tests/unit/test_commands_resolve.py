@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import platform
 import shutil
+import struct
 import subprocess
 import sys
 from dataclasses import dataclass, field
@@ -173,6 +174,19 @@ def test_simulation_must_find_what_the_loader_finds(tmp_path, scene):
     assert real == {os.path.realpath(item.path) for item in process.loaded if item.path.is_relative_to(tmp_path)}
 
 
+def test_origin_in_the_library_path_must_be_the_programs_folder(tmp_path):
+    user = write(tmp_path / "a", "liba.so", needed=("libx.so",))
+    write(tmp_path / "x", "libx.so")
+    program = running_program()
+    environ = {"LD_LIBRARY_PATH": f"$ORIGIN/{os.path.relpath(tmp_path / 'x', program.parent)}"}
+    process = Process(settings_of(environ))
+    process.start(program)
+    process.open([user])
+    assert [item.rule for item in process.resolutions if item.soname == "libx.so"] == ["LD_LIBRARY_PATH"]
+    done = subprocess.run([program, "-c", OPEN, user], env=environ, capture_output=True, text=True, check=False)
+    assert f"{tmp_path}/x/libx.so" in done.stdout, done.stderr
+
+
 @pytest.mark.parametrize("content", [b"", b"#!/bin/sh\nexit 1\n" * 4], ids=["empty", "script"])
 def test_file_that_is_no_library_must_end_the_search_as_it_does_for_the_loader(tmp_path, content):
     two(tmp_path, runpath="$ORIGIN/../x:$ORIGIN/../y")
@@ -209,6 +223,16 @@ def test_cache_must_hold_what_ldconfig_prints():
     assert {name: sorted(paths) for name, paths in expected.items()} == {
         name: sorted(paths) for name, paths in found.items()
     }
+
+
+def test_cache_that_was_cut_short_must_count_as_empty(tmp_path):
+    """It explains failures of others, and must not add one."""
+    header = struct.pack("<20sIIBxxxI12x", b"glibc-ld.so.cache1.1", 1, 0, 2, 0)
+    flags = {"x86_64": 0x0303, "aarch64": 0x0A03}[MACHINE]
+    entry = struct.pack("<iIIIQ", flags, len(header) + 24, len(header) + 24, 0, 0)
+    for content in (header, header + entry, header + entry + b"libx.so"):
+        (tmp_path / "cache").write_bytes(content)
+        assert read_cache(tmp_path / "cache", MACHINE) == {}
 
 
 @pytest.mark.parametrize("content", [b"", b"ld.so-1.7.0" + bytes(100)], ids=["empty", "old-format-alone"])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 import os
+import shutil
+import subprocess
+import sys
+import zipfile
 
 import pytest
 
 from tests.soak.kills import differing, snapshot
 from tests.soak.monitor import origins
+from tests.support.commands import WITHOUT_PRIVILEGES
 from tests.support.fake_torch import CORE as CORE_LIBRARIES
 from tests.support.fake_torch import complete_site
-from tests.support.relinked import MAPS, backup, condition, do_relink
+from tests.support.relinked import MAPS, backup, condition, do_relink, do_restore, renew
 from torch_fl_boot.manifest import read_build_record, read_manifest
 from torch_fl_boot.relink import Condition, RelinkError, relink, settle
-from torch_fl_boot.relink.errors import RelinkRefusedError
+from torch_fl_boot.relink.errors import JournalError, RelinkRefusedError, restore_command
 from torch_fl_boot.stock import StockTorch
 
 
@@ -99,3 +105,84 @@ def test_every_refusal_must_be_an_import_error_with_a_hint(tmp_path):
         do_relink(site)
     assert isinstance(caught.value, ImportError)
     assert "\nhint: " in str(caught.value)
+
+
+def write_journal(site, *, change=None, **more):
+    """Change the journal of a relinked torch as no run of relink would."""
+    path = backup(site) / "journal.relinked.json"
+    journal = json.loads(path.read_text())
+    journal.update(more)
+    journal["changes"][0].update(change or {})
+    renew(path, json.dumps(journal).encode())
+
+
+GARBAGE = [
+    pytest.param({"change": {"name": "../../outside"}}, "not plain names: '../../outside'", id="name-elsewhere"),
+    pytest.param({"change": {"name": ".."}}, "not plain names: '..'", id="name-of-the-parent"),
+    pytest.param({"change": {"name": "a\0b"}}, "not plain names: 'a\\x00b'", id="name-with-null"),
+    pytest.param({"change": {"name": "\ud800"}}, "not plain names: '\\ud800'", id="name-that-is-no-text"),
+    pytest.param({"torch": "../x"}, "not plain names: '../x'", id="version-elsewhere"),
+    pytest.param({"entry": "libnone.so"}, "entry 'libnone.so' is not among the changes", id="entry"),
+    pytest.param({"record": "../../RECORD"}, "record '../../RECORD' is not that of a distribution", id="record"),
+    pytest.param({"record": "/etc/passwd"}, "record '/etc/passwd' is not that of a distribution", id="record-absolute"),
+]
+
+
+@pytest.mark.parametrize(("garbage", "what"), GARBAGE)
+def test_journal_that_leads_elsewhere_must_be_refused_and_nothing_touched(tmp_path, garbage, what):
+    site = complete_site(tmp_path)
+    site.write_record()
+    do_relink(site)
+    write_journal(site, **garbage)
+    before = snapshot(site.root)
+    for action in (do_relink, do_restore):
+        with pytest.raises(JournalError) as caught:
+            action(site)
+        assert f": {what}; the originals beside it were left alone\nhint: reinstall torch: " in str(caught.value)
+    done = site.run(f"import torch_fl; {MAPS}")
+    assert set(origins(done.stdout).values()) == {"torch_fl"}
+    assert done.stderr.startswith("torch_fl: torch/lib was left as it is: ")
+    assert differing(before, snapshot(site.root)) == []
+
+
+@pytest.mark.parametrize("run", ["status", "restore", "relink", "import"])
+def test_backup_that_this_user_may_not_read_must_be_told_and_torch_run(tmp_path, run):
+    site = complete_site(tmp_path)
+    do_relink(site)
+    backup(site).chmod(0)
+    main = f"from torch_fl_boot.cli import main\nprint(main([{run!r}]))"
+    try:
+        done = site.run(WITHOUT_PRIVILEGES + ("import torch_fl\nprint(0)" if run == "import" else main))
+    finally:
+        backup(site).chmod(0o755)
+    assert f"{site.torch_lib} cannot be examined: Permission denied: {backup(site)}" in done.stdout + done.stderr
+    assert done.stdout.splitlines()[-1] == {"status": "1", "import": "0"}.get(run, "3")
+
+
+def test_script_must_refuse_a_python_that_is_too_old_and_a_place_that_is_no_backup(tmp_path):
+    site = complete_site(tmp_path)
+    do_relink(site)
+    program = zipfile.ZipFile(backup(site) / "restore.pyz").read("__main__.py").decode()
+    old = f"import sys; sys.version_info = (3, 9, 0)\nexec({program!r}, {{'__name__': '__main__', '__file__': '/x'}})"
+    done = site.run(old)
+    assert (done.returncode, done.stderr.splitlines()) == (
+        1,
+        ["torch_fl: error: this needs Python 3.10 or newer", "hint: run it with the Python that torch is for"],
+    )
+    shutil.copy(backup(site) / "restore.pyz", tmp_path)
+    done = subprocess.run(
+        [sys.executable, "-I", tmp_path / "restore.pyz", "--json"], capture_output=True, text=True, check=False
+    )
+    assert (done.returncode, json.loads(done.stdout)["error"]) == (3, "TorchMissingError")
+
+
+def test_restore_command_in_a_message_must_be_one_that_a_shell_takes(tmp_path):
+    (tmp_path / "a b").mkdir()
+    site = complete_site(tmp_path / "a b")
+    do_relink(site)
+    command = restore_command(backup(site)).rpartition(": ")[2].removeprefix("python ")
+    done = subprocess.run(
+        ["bash", "-c", f"{sys.executable} -I {command}"], capture_output=True, text=True, check=False, cwd="/"
+    )
+    assert done.returncode == 0, done.stderr
+    assert condition(site) is Condition.STOCK

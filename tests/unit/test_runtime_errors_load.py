@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+STARTED = "2.10.0+cpu\n"
 UPDATE = (
     "hint: the driver stack or a library on LD_LIBRARY_PATH is older than the bundle needs (the bundle was built with "
     "SDK 7.1); update it\n"
@@ -96,8 +97,10 @@ def test_core_that_ld_preload_brings_must_be_refused_with_its_entry(tmp_path, by
     foreign = site.library(tmp_path / "foreign/libc10.so")
     entry = str(foreign) if by == "path" else foreign.name
     environ = {"LD_PRELOAD": entry, "LD_LIBRARY_PATH": str(foreign.parent)}
-    done = site.run(TRY + TRY, environ=environ)
-    assert done.stdout == 2 * (
+    done = site.run(TRY + TRY + "import torch\nprint(torch.__version__)", environ=environ)
+    said, after = done.stdout[: -len(STARTED)], done.stdout[-len(STARTED) :]
+    assert (after, done.stderr) == (STARTED, "")
+    assert said == 2 * (
         "ForeignCoreError\n"
         f"torch_fl cannot load its bundle beside another torch core: {foreign} is loaded in this process, brought by "
         f"LD_PRELOAD={entry}; expected none\n"

@@ -27,6 +27,13 @@ def change(site: FakeSite, **fields: object) -> bool:
     return True
 
 
+def rename(site: FakeSite, old: str, new: str) -> bool:
+    """Give a file another name in the manifest alone."""
+    for entry in (*site.manifest["files"], *site.manifest["load"]):
+        entry["name"] = new if entry["name"] == old else entry["name"]
+    return change(site)
+
+
 def drop(path: Path) -> bool:
     path.unlink()
     return True
@@ -140,6 +147,18 @@ FAULTS = {
         damage=lambda site: change(site, bundle_dir="../lib_fake"),
         error="MalformedRecordError",
         what=MANIFEST + "not plain names: '../lib_fake'",
+        hint=DAMAGED_RECORD,
+    ),
+    "manifest-whose-names-cannot-be": Fault(
+        damage=lambda site: rename(site, "libshm.so", "a\0b"),
+        error="MalformedRecordError",
+        what=MANIFEST + "not plain names: 'a\\x00b'",
+        hint=DAMAGED_RECORD,
+    ),
+    "manifest-whose-folder-is-its-parent": Fault(
+        damage=lambda site: change(site, bundle_dir=".."),
+        error="MalformedRecordError",
+        what=MANIFEST + "not plain names: '..'",
         hint=DAMAGED_RECORD,
     ),
     "manifest-gone": Fault(
@@ -261,11 +280,11 @@ def fill(text: str, site: FakeSite) -> str:
 
 
 @pytest.mark.parametrize("fault", FAULTS.values(), ids=FAULTS.keys())
-def test_refusal_must_say_what_to_do_and_leave_torch_importable(tmp_path, fault):
+def test_refusal_must_say_what_to_do_twice_and_leave_torch_importable(tmp_path, fault):
     site = complete_site(tmp_path)
     fault.damage(site)
-    done = site.run(TRY + THEN_TORCH)
-    assert done.stdout == fault.text(site) + "---\n2.10.0+cpu\n", done.stderr
+    done = site.run(TRY * 2 + THEN_TORCH)
+    assert done.stdout == fault.text(site) * 2 + "---\n2.10.0+cpu\n", done.stderr
     assert (done.returncode, done.stderr) == (0, "")
 
 

@@ -13,9 +13,10 @@ from tests.unit.test_runtime_faults import FAULTS
 
 # Where the core comes from, whether the plugin is registered, and what `import torch_fl` says afterwards.
 STATE = """
-import json, sys, torch
+import json, pathlib, sys, torch
 def origin(name):
-    found = {line.split()[-1] for line in open("/proc/self/maps") if line.rstrip().endswith("/" + name)}
+    lines = pathlib.Path("/proc/self/maps").read_text().splitlines()
+    found = {line.split()[-1] for line in lines if line.endswith("/" + name)}
     return sorted(path.split("site-packages/")[-1].split("/")[0] for path in found)
 print(json.dumps({
     "c10": origin("libc10.so"), "python": origin("libtorch_python.so"), "cuda": origin("libtorch_cuda.so"),

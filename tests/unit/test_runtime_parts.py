@@ -44,6 +44,12 @@ def test_maps_must_give_each_library_with_all_its_paths():
     }
 
 
+def test_maps_must_split_at_line_feeds_alone_and_undo_what_the_kernel_escapes():
+    name = rb"/a\x0cb/\x85 \u2028/x\012y\rz/libc10.so".decode("unicode_escape").replace("\n", r"\012")
+    maps = f"7f00-7f01 r-xp 0 0:1 1   {name}\n7f01-7f02 r-xp 0 0:1 1   /other/libc10.so\n"
+    assert mapped_libraries(maps)["libc10.so"] == tuple(sorted(("/other/libc10.so", name.replace(r"\012", "\n"))))
+
+
 def test_maps_of_this_process_must_hold_its_libc():
     assert any(name.startswith(("libc.so", "libc-2")) for name in mapped_libraries())
 

@@ -21,10 +21,11 @@ from torch_fl_boot.relink.errors import (
     OtherBackendError,
     RelinkError,
     RelinkRefusedError,
+    UnseenError,
 )
 from torch_fl_boot.relink.files import sha256
 from torch_fl_boot.relink.journal import RELINKING, Place
-from torch_fl_boot.relink.lock import locked
+from torch_fl_boot.relink.lock import PATIENCE, locked
 from torch_fl_boot.relink.look import Condition, Found, State, look
 from torch_fl_boot.relink.plan import RelinkPlan, plan_relink
 from torch_fl_boot.relink.undo import Undone, clear_stage, undo
@@ -74,7 +75,7 @@ def relink(manifest: Manifest, package: Path, stock: StockTorch, *, notify: Call
     """
     place = Place(torch=stock.package)
     identity = Identity(torch=stock.version, backend=manifest.backend, bundle=sha256(package / BUNDLE_FILE))
-    if _is_done(_glance(place), identity):
+    if _is_done(_glance(place, notify=notify), identity):
         return Outcome(action=Action.NOTHING, lib=place.lib)
     _check_reach(place, package / manifest.bundle_dir, manifest)
     with locked(place.torch, notify=notify):
@@ -88,7 +89,7 @@ def restore(torch: Path, *, notify: Callable[[str], None]) -> Outcome:
         RelinkError: as for `relink`.
     """
     place = Place(torch=torch)
-    if _glance(place).condition is Condition.STOCK:
+    if _glance(place, notify=notify).condition is Condition.STOCK:
         return Outcome(action=Action.NOTHING, lib=place.lib)
     with locked(place.torch, notify=notify):
         try:
@@ -107,9 +108,9 @@ def settle(torch: Path, *, notify: Callable[[str], None]) -> Outcome:
     place = Place(torch=torch)
     if not (os.path.lexists(place.backup) or os.path.lexists(place.stage)):
         return Outcome(action=Action.NOTHING, lib=place.lib)
-    if _glance(place).condition is not Condition.UNFINISHED:
-        return Outcome(action=Action.NOTHING, lib=place.lib)
     try:
+        if _glance(place, notify=notify, patience=0).condition is not Condition.UNFINISHED:
+            return Outcome(action=Action.NOTHING, lib=place.lib)
         with locked(place.torch, notify=notify, patience=0):
             return _settle(place)
     except LockedError:
@@ -123,17 +124,25 @@ def state(torch: Path) -> State:
 
     Raises:
         JournalError: there is a backup whose journal cannot be read.
+        UnseenError: the system does not show this user what is there.
     """
-    return _glance(Place(torch=torch))
+    return _glance(Place(torch=torch), notify=lambda _: None)
 
 
-def _glance(place: Place) -> State:
-    """Look without the lock; a journal that cannot be read may just be on its way, so look again with it."""
+def _glance(place: Place, *, notify: Callable[[str], None], patience: float = PATIENCE) -> State:
+    """Look without the lock; what cannot be read may just be on its way, so look again with it."""
     try:
         return look(place)
-    except JournalError:
-        with locked(place.torch, notify=lambda _: None):
-            return look(place)
+    except (JournalError, OSError):
+        with locked(place.torch, notify=notify, patience=patience):
+            return _look(place)
+
+
+def _look(place: Place) -> State:
+    try:
+        return look(place)
+    except OSError as err:
+        raise UnseenError(place.lib, err) from err
 
 
 def _is_done(found: State, identity: Identity) -> bool:
@@ -160,7 +169,7 @@ def _check_reach(place: Place, bundle: Path, manifest: Manifest) -> None:
 
 
 def _relink(place: Place, manifest: Manifest, identity: Identity) -> Outcome:
-    found = look(place)
+    found = _look(place)
     if _is_done(found, identity):
         return Outcome(action=Action.NOTHING, lib=place.lib)
     if (

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.relink.files import adopt, describe, flush, keep, links_to, remove_tree, replace, write_new
@@ -77,7 +78,7 @@ def prepare(place: Place, plan: RelinkPlan, identity: Identity) -> Journal:
         keep(place.site / record, stage / RECORD)
     model = place.torch / "__init__.py"
     write_new(stage / SCRIPT, restore_script(), like=model)
-    write_new(stage / README, README_TEXT.format(script=place.backup / SCRIPT).encode(), like=model)
+    write_new(stage / README, README_TEXT.format(script=quote(str(place.backup / SCRIPT))).encode(), like=model)
     write_new(stage / JOURNALS[RELINKING], to_json(journal), like=model)
     flush(ready)
     flush(stage)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
+from torch_fl_boot.notice import say
 from torch_fl_boot.plan import RELINK
 from torch_fl_boot.relink import RelinkError, relink, settle
 
@@ -24,13 +24,9 @@ def change_disk(strategy: str, manifest: Manifest, package: Path, stock: StockTo
         RelinkError: asked to relink, and it cannot be done.
     """
     if strategy == RELINK:
-        relink(manifest, package, stock, notify=_say)
+        relink(manifest, package, stock, notify=say)
         return
     try:
-        settle(stock.package, notify=_say)
+        settle(stock.package, notify=say)
     except RelinkError as err:
-        _say(f"an unfinished relink was left as it is: {err}")
-
-
-def _say(text: str) -> None:
-    sys.stderr.write(f"torch_fl: {text}\n")
+        say(f"torch/lib was left as it is: {err}")

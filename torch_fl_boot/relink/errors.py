@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from shlex import quote
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.errors import FlagosImportError
@@ -15,7 +16,7 @@ REINSTALL_TORCH = "reinstall torch: pip install --force-reinstall --no-deps torc
 
 def restore_command(backup: Path) -> str:
     """Return what gives torch its own libraries back, with or without torch_fl."""
-    return f"python -m torch_fl restore, or without torch_fl: python {backup / 'restore.pyz'}"
+    return f"python -m torch_fl restore, or without torch_fl: python {quote(str(backup / 'restore.pyz'))}"
 
 
 class RelinkError(FlagosImportError):
@@ -41,6 +42,16 @@ class JournalError(RelinkError):
 
     def __init__(self, journal: Path, why: str) -> None:
         super().__init__(f"{journal}: {why}; the originals beside it were left alone", hint=REINSTALL_TORCH)
+
+
+class UnseenError(RelinkError):
+    """The system does not show this user what is in torch/lib, so its state is not known; its words are kept."""
+
+    def __init__(self, lib: Path, err: OSError) -> None:
+        super().__init__(
+            f"{lib} cannot be examined: {err.strerror or err}: {err.filename}",
+            hint="run it as a user who may read this, or give this user the right to",
+        )
 
 
 class OriginalLostError(RelinkError):

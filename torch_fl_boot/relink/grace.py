@@ -7,11 +7,13 @@ siblings, which therefore stay until it has them.
 
 from __future__ import annotations
 
+import os
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.elf import NotElfError, read_dynamic
+from torch_fl_boot.maps import mapped_libraries
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,13 +60,11 @@ def _stragglers(paths: tuple[str, ...], siblings: frozenset[str]) -> Iterator[in
         if not process.name.isdigit():
             continue
         try:
-            maps = (process / "maps").read_text(encoding="utf-8", errors="surrogateescape")
+            maps = os.fsdecode((process / "maps").read_bytes())
         except OSError:  # it ended, or is another user's
             continue
-        if not any(path in maps for path in paths):
+        if not any(Path(path).name in maps for path in paths):  # most processes; parsing takes longer
             continue
-        names = {
-            Path(line.split(maxsplit=5)[5].removesuffix(" (deleted)")).name for line in maps.splitlines() if "/" in line
-        }
-        if siblings - names:
+        mapped = mapped_libraries(maps)
+        if any(path in mapped.get(Path(path).name, ()) for path in paths) and siblings - mapped.keys():
             yield int(process.name)

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import TYPE_CHECKING
 
+from torch_fl_boot.paths import is_plain_name
 from torch_fl_boot.relink.errors import JournalError
 from torch_fl_boot.relink.files import Original, flush
 from torch_fl_boot.typed import ShapeError, load_json, read_record
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
 
 SCHEMA = 1
 BACKUP = "_orig_backup"
@@ -98,9 +103,22 @@ def read_journal(backup: Path) -> tuple[str, Journal]:
         journal = read_record(Journal, data)
     except (OSError, UnicodeDecodeError, ShapeError) as err:
         raise JournalError(path, str(err)) from err
-    if strange := [change.name for change in journal.changes if Path(change.name).name != change.name]:
-        raise JournalError(path, f"not plain names: {', '.join(strange)}")
+    if faults := "; ".join(_faults(journal)):
+        raise JournalError(path, faults)
     return phase, journal
+
+
+def _faults(journal: Journal) -> Iterator[str]:
+    """Yield what no dataclass can tell: names that lead out of their folder, or do not fit together."""
+    names = [change.name for change in journal.changes]
+    # The version becomes part of a folder's name.
+    if strange := [name for name in (*names, journal.torch) if not is_plain_name(name)]:
+        yield f"not plain names: {', '.join(map(repr, strange))}"
+    if journal.entry and journal.entry not in names:
+        yield f"entry {journal.entry!r} is not among the changes"
+    folder, _, name = journal.record.rpartition("/")
+    if journal.record and not (name == RECORD and folder.endswith(".dist-info") and is_plain_name(folder)):
+        yield f"record {journal.record!r} is not that of a distribution"
 
 
 def to_json(journal: Journal) -> bytes:

@@ -28,11 +28,13 @@ Do not delete this folder before: it holds the only copies. journal.*.json says 
 _MAIN = """\
 import sys
 from pathlib import Path
-TORCH = str(Path(__file__).absolute().parents[3])
-sys.path.insert(0, str(Path(__file__).parent))
-from torch_fl_boot.relink.__main__ import heal, main
+TORCH = str(Path(__file__).absolute().parent.parent.parent.parent)
 if __name__ == "__main__":
-    sys.exit(main([*(sys.argv[1:] or ["restore"]), "--torch", TORCH]))
+    if sys.version_info < (3, 10):
+        sys.exit("torch_fl: error: this needs Python 3.10 or newer\\nhint: run it with the Python that torch is for")
+    from torch_fl_boot.cli import main
+    sys.exit(main(["restore", "--torch", TORCH, *sys.argv[1:]]))
+from torch_fl_boot.cli_relink import heal
 heal(TORCH)
 """
 
