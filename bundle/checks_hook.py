@@ -15,6 +15,9 @@ HOOK_FILE = f"{PACKAGE}.pth"
 HOOK = "import torch_fl_boot.hook\n"
 """What every interpreter runs at its start, in each environment that the wheel is installed in."""
 
+_CUSTOMIZERS = ("sitecustomize", "usercustomize")
+"""Modules or packages that Python imports at its start wherever they lie on its path."""
+
 ENTRY_POINTS_FILE = "entry_points.txt"
 ENTRY_POINTS = {
     "console_scripts": {"torch-fl": "torch_fl_boot.cli:main"},
@@ -29,7 +32,7 @@ def _hook(subject: Subject) -> Pairs:
     elif subject.texts[HOOK_FILE] != HOOK:
         yield HOOK_FILE, f"says {subject.texts[HOOK_FILE]!r}, expected {HOOK!r}"
     for name in sorted(subject.digests):
-        if name.endswith(".pth") and name != HOOK_FILE:
+        if name != HOOK_FILE and (name.endswith(".pth") or name.partition("/")[0].partition(".")[0] in _CUSTOMIZERS):
             yield name, f"runs at every interpreter's start, as {HOOK_FILE} alone may"
 
 
@@ -39,6 +42,7 @@ def _entry_points(subject: Subject) -> Pairs:
         yield where, "is missing"
         return
     parser = ConfigParser(interpolation=None, delimiters=("=",))
+    parser.optionxform = str  # type: ignore[assignment,method-assign] # names of entry points keep their case
     try:
         parser.read_string(subject.texts[where])
     except ConfigError as err:

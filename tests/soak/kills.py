@@ -135,7 +135,7 @@ def _kill_at_line(number: int) -> None:
     sys.settrace(trace)
 
 
-def count_lines(work: Callable[[], None]) -> int:
+def count_lines(work: Callable[[], object]) -> int:
     """Return how many lines of relink's code the work runs, here in this process."""
     lines = 0
 

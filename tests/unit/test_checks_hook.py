@@ -9,7 +9,7 @@ import pytest
 
 from bundle.audit import audit
 from bundle.checks_hook import ENTRY_POINTS, HOOK, HOOK_FILE
-from tests.support.wheels import WheelSpec
+from tests.support.wheels import WheelSpec, entry_points
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -60,10 +60,16 @@ def test_a_hook_that_is_not_ours_must_be_found(tmp_path, data, detail):
     assert found(tmp_path, **{HOOK_FILE: data}) == [("B014", HOOK_FILE, detail)]
 
 
-def test_another_file_that_runs_at_every_start_must_be_found(tmp_path):
-    assert found(tmp_path, **{"more.pth": b"import os\n"}) == [
-        ("B014", "more.pth", "runs at every interpreter's start, as torch_fl.pth alone may")
-    ]
+@pytest.mark.parametrize("name", ["more.pth", "sitecustomize.py", "usercustomize/__init__.py"])
+def test_another_file_that_runs_at_every_start_must_be_found(tmp_path, name):
+    finding = ("B014", name, "runs at every interpreter's start, as torch_fl.pth alone may")
+    assert finding in found(tmp_path, **{name: b"import os\n"})
+
+
+def test_an_entry_point_whose_name_differs_in_case_must_be_found(tmp_path):
+    (finding,) = found(tmp_path, **{POINTS: entry_points().replace("torch-fl", "Torch-FL").encode()})
+    assert finding[:2] == ("B014", POINTS)
+    assert "'Torch-FL'" in finding[2]
 
 
 @pytest.mark.parametrize(
