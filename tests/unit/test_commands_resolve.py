@@ -174,7 +174,10 @@ def test_simulation_must_find_what_the_loader_finds(tmp_path, scene):
     assert real == {os.path.realpath(item.path) for item in process.loaded if item.path.is_relative_to(tmp_path)}
 
 
-def test_origin_in_the_library_path_must_be_the_programs_folder(tmp_path):
+def test_origin_in_the_library_path_must_be_the_programs_folder(tmp_path, monkeypatch):
+    deep = tmp_path.joinpath(*"0123456789")  # from where as many steps up as from the program do not lead to the root
+    deep.mkdir(parents=True)
+    monkeypatch.chdir(deep)
     user = write(tmp_path / "a", "liba.so", needed=("libx.so",))
     write(tmp_path / "x", "libx.so")
     program = running_program()
