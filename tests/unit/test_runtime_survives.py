@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 
 import pytest
@@ -82,9 +83,7 @@ def test_stderr_that_takes_nothing_must_not_cost_torch(tmp_path, stderr):
 def test_record_that_this_user_may_not_read_must_be_named(tmp_path, record):
     site = complete_site(tmp_path)
     (site.root / "torch_fl" / record).chmod(0)
-    text = (
-        f"the bundle in {site.root}/torch_fl cannot be read by user 0:\n  {record}: cannot be read: Permission denied\n"
-    )
+    text = f"the bundle in {site.root}/torch_fl cannot be read by user {os.getuid()}:\n  {record}: cannot be read: Permission denied\n"
     done = site.run(WITHOUT_PRIVILEGES + TRY * 2 + THEN_TORCH)
     assert done.stdout == f"UnreadableBundleError\n{text}{PERMISSION}" * 2 + "---\n2.10.0+cpu\n", done.stderr
 
@@ -98,7 +97,7 @@ def test_package_that_this_user_may_not_enter_must_not_take_torch_away_nor_pass_
         (site.root / "torch_fl").chmod(0o755)
     assert done.stdout == "2.10.0+cpu\n", done.stderr
     assert done.stderr.startswith(
-        f"{WARNING}the bundle in {site.root}/torch_fl cannot be read by user 0: _build.json: "
+        f"{WARNING}the bundle in {site.root}/torch_fl cannot be read by user {os.getuid()}: _build.json: "
     )
 
 
