@@ -83,7 +83,8 @@ def test_stderr_that_takes_nothing_must_not_cost_torch(tmp_path, stderr):
 def test_record_that_this_user_may_not_read_must_be_named(tmp_path, record):
     site = complete_site(tmp_path)
     (site.root / "torch_fl" / record).chmod(0)
-    text = f"the bundle in {site.root}/torch_fl cannot be read by user {os.getuid()}:\n  {record}: cannot be read: Permission denied\n"
+    who = f"the bundle in {site.root}/torch_fl cannot be read by user {os.getuid()}"
+    text = f"{who}:\n  {record}: cannot be read: Permission denied\n"
     done = site.run(WITHOUT_PRIVILEGES + TRY * 2 + THEN_TORCH)
     assert done.stdout == f"UnreadableBundleError\n{text}{PERMISSION}" * 2 + "---\n2.10.0+cpu\n", done.stderr
 
