@@ -125,13 +125,6 @@ def test_tensor_of_the_wrong_side_must_be_refused(device):
         to_vendor(to_vendor(value))
 
 
-def test_operator_on_tensors_of_both_sides_must_be_right_on_flagos(device):
-    value = torch.arange(3.0, device=device)
-    result = value + to_vendor(value)
-    assert result.device == device
-    assert result.tolist() == [0, 2, 4]
-
-
 def test_backward_of_the_vendors_own_tensors_must_work_or_raise_and_leave_flagos_working(device):
     """PyTorch provides for one accelerator; with two, it asserts (docs/limits.md)."""
     theirs = to_vendor(torch.ones(2, device=device)).requires_grad_()

@@ -4,6 +4,8 @@
 #include <ATen/native/CPUFallback.h>
 #include <torch/library.h>
 
+#include <algorithm>
+#include <array>
 #include <cstdlib>
 #include <iostream>
 #include <mutex>
@@ -36,6 +38,8 @@ void lend_argument(VendorCall& call, c10::IValue& value) {
   if (value.isTensor()) {
     if (is_flagos(value.toTensor())) {
       value = call.lend(std::move(value).toTensor());
+    } else {
+      call.note_foreign(value.toTensor());
     }
   } else if (value.isTensorList()) {
     value = lend_all(call, value.toTensorVector());
@@ -100,11 +104,24 @@ void run_on_cpu(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   at::native::cpu_fallback(op, stack, /*error_on_views=*/true);
 }
 
+bool is_copy(const c10::OperatorName& name) {
+  constexpr std::array<std::string_view, 4> kCopies = {"aten::copy_", "aten::copy_sparse_to_sparse_",
+                                                       "aten::_foreach_copy_", "aten::_foreach_copy"};
+  return std::find(kCopies.begin(), kCopies.end(), name.name) != kCopies.end();
+}
+
 TORCH_LIBRARY_IMPL(_, PrivateUse1, library) {
   library.fallback(torch::CppFunction::makeFromBoxedFunction<&fall_back>());
 }
 
 }  // namespace
+
+void enter_vendor(VendorCall& call, const c10::OperatorHandle& op) {
+  if (C10_UNLIKELY(call.is_mixed()) && is_copy(op.operator_name())) {
+    call.allow_mixture();
+  }
+  call.enter();
+}
 
 void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, torch::jit::Stack* stack) {
   const c10::FunctionSchema& schema = op.schema();
@@ -112,7 +129,7 @@ void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet /*keys*/, 
   for (size_t i = stack->size() - schema.arguments().size(); i < stack->size(); ++i) {
     lend_argument(call, (*stack)[i]);
   }
-  VendorCall::enter();
+  enter_vendor(call, op);
   with_own_words([&] { op.redispatchBoxed(kVendorKeys, stack); });
   call.finish();
   for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {

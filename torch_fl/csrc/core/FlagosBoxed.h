@@ -13,6 +13,10 @@ class VendorCall;
 /// Replaces one argument by what the vendor's kernel is to see.
 void lend_argument(VendorCall& call, c10::IValue& value);
 
+/// Makes the vendor ready for the operator's call, whose operands are all lent; operands on the vendor's own device
+/// type are refused, except by copies.
+void enter_vendor(VendorCall& call, const c10::OperatorHandle& op);
+
 /// Runs an operator on the vendor's kernel for it; the boxed kernel that most operators of flagos have.
 void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);
 

@@ -4,6 +4,7 @@
 
 #include "core/FlagosAlias.h"
 #include "core/FlagosDevice.h"
+#include "core/FlagosErrors.h"
 #include "core/FlagosGenerator.h"
 #include "core/FlagosLayouts.h"
 #include "core/FlagosStorage.h"
@@ -48,6 +49,7 @@ void VendorCall::note_storage(c10::Storage flagos, c10::Storage vendor) {
 
 at::Tensor VendorCall::lend(at::Tensor original) {
   if (!is_flagos(original)) {
+    note_foreign(original);
     return original;
   }
   if (const auto known = originals_.find(original.unsafeGetTensorImpl())) {
@@ -73,12 +75,20 @@ c10::Stream VendorCall::lend(const c10::Stream& stream) {
 }
 
 c10::Storage VendorCall::lend(const c10::Storage& storage) {
+  if (storage && storage.device_type() == kVendor) {
+    foreign_ = storage.device();
+  }
   return storage && storage.device_type() == kFlagos ? lend_storage(storage.unsafeGetStorageImpl()) : storage;
 }
 
 at::Generator VendorCall::lend(const at::Generator& generator) { return vendor_generator(generator); }
 
-void VendorCall::enter() { ensure_vendor_ready(); }
+void VendorCall::enter() const {
+  if (C10_UNLIKELY(is_mixed())) {
+    refuse_mixture(operands_.front().original.device(), *foreign_);
+  }
+  ensure_vendor_ready();
+}
 
 void VendorCall::finish() {
   if (writes_ == Writes::No) {

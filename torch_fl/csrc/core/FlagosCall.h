@@ -8,6 +8,7 @@
 
 #include <optional>
 
+#include "core/FlagosAlias.h"
 #include "core/FlagosMacros.h"
 #include "core/FlagosPointerIndex.h"
 
@@ -46,8 +47,22 @@ class FLAGOS_API VendorCall final {
   c10::Storage lend(const c10::Storage& storage);
   static at::Generator lend(const at::Generator& generator);
 
-  /// Makes the vendor ready; throws c10::Error when there is no device.
-  static void enter();
+  /// Makes the vendor ready; throws c10::Error when there is no device, or when an operand that was to be lent is on
+  /// the vendor's own device type, beside operands of flagos.
+  void enter() const;
+
+  /// Whether such an operand was met.
+  bool is_mixed() const { return foreign_.has_value() && !operands_.empty(); }
+
+  /// Lets such operands be: for copies.
+  void allow_mixture() { foreign_.reset(); }
+
+  /// Notes an operand that is not flagos'.
+  void note_foreign(const at::Tensor& tensor) {
+    if (C10_UNLIKELY(is_vendor(tensor))) {
+      foreign_ = tensor.device();
+    }
+  }
 
   /// Carries changed geometry and replaced storages over to the originals.
   void finish();
@@ -81,6 +96,7 @@ class FLAGOS_API VendorCall final {
   c10::SmallVector<StoragePair, 4> storages_;
   PointerIndex originals_;
   PointerIndex flagos_storages_;
+  std::optional<c10::Device> foreign_;
   Writes writes_;
 };
 

@@ -25,6 +25,11 @@ bool names_device(std::string_view text, size_t start, size_t length) {
          (!rest.empty() && rest[0] == '\'');
 }
 
+/// An error about both device types: a class of its own, so that throw_in_own_words() leaves its text.
+struct MixtureError final : c10::Error {
+  using c10::Error::Error;
+};
+
 }  // namespace
 
 std::string in_own_words(const std::string& text) {
@@ -51,6 +56,13 @@ void throw_in_own_words(const c10::Error& error) {
     throw;
   }
   throw c10::Error(std::move(text), error.backtrace());
+}
+
+void refuse_mixture(c10::Device flagos, c10::Device vendor) {
+  throw MixtureError(
+      {__func__, __FILE__, static_cast<uint32_t>(__LINE__)},
+      c10::str("Expected all tensors to be on the same device, but found at least two devices, ", flagos, " and ",
+               vendor, "! (torch.flagos.from_vendor makes a flagos tensor of the other's memory)"));
 }
 
 }  // namespace flagos

@@ -1,5 +1,6 @@
 #pragma once
 
+#include <c10/core/Device.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -14,6 +15,10 @@ FLAGOS_API std::string in_own_words(const std::string& text);
 
 /// Called while `error` is handled: throws it on, with its text in_own_words().
 [[noreturn]] FLAGOS_API void throw_in_own_words(const c10::Error& error);
+
+/// Throws PyTorch's error for operands on more than one device: one of flagos, and one on the vendor's own device type.
+/// Which device of flagos is not always known when the other is met; `flagos` has no index then.
+[[noreturn]] FLAGOS_API void refuse_mixture(c10::Device flagos, c10::Device vendor);
 
 /// Runs a vendor kernel; what it says of devices when it throws is said of flagos. Types and other texts stay.
 template <typename Kernel>

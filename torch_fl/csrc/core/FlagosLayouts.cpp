@@ -188,11 +188,20 @@ void run_layout_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet /*k
   const c10::FunctionSchema& schema = op.schema();
   VendorCall call(schema.is_mutable() ? Writes::Yes : Writes::No);
   LayoutCall layouts(call);
+  at::Tensor foreign;
   for (size_t i = stack->size() - schema.arguments().size(); i < stack->size(); ++i) {
-    convert_tensors((*stack)[i], [&](at::Tensor tensor) { return layouts.lend(std::move(tensor)); });
+    convert_tensors((*stack)[i], [&](at::Tensor tensor) {
+      if (is_vendor(tensor)) {
+        foreign = tensor;
+      }
+      return layouts.lend(std::move(tensor));
+    });
     lend_argument(call, (*stack)[i]);
   }
-  call.enter();
+  // What the call has met are our own aliases, too.
+  call.allow_mixture();
+  call.note_foreign(foreign);
+  enter_vendor(call, op);
   with_own_words([&] { op.redispatchBoxed(c10::DispatchKeySet(vendor), stack); });
   call.finish();
   if (schema.is_mutable()) {

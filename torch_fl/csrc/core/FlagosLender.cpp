@@ -1,6 +1,11 @@
 #include "core/FlagosLender.h"
 
+#include <ATen/core/ivalue.h>
+
+#include <algorithm>
 #include <utility>
+
+#include "core/FlagosErrors.h"
 
 namespace flagos {
 
@@ -17,6 +22,16 @@ const at::Tensor& Lender::lend_next(const at::Tensor& tensor) {
   }
   origins_[count_++] = {&tensor, vendor};
   return alias;
+}
+
+const at::Tensor& Lender::pass(const at::Tensor& tensor) const {
+  if (C10_UNLIKELY(is_vendor(tensor)) && !may_mix_) {
+    const Origin* begin = origins_;
+    const Origin* end = begin + count_;
+    const Origin* lent = std::find_if(begin, end, [](const Origin& origin) { return origin.vendor != nullptr; });
+    refuse_mixture(lent == end ? c10::Device(kFlagos) : lent->original->device(), tensor.device());
+  }
+  return tensor;
 }
 
 void Lender::take(at::Tensor* results, size_t count) {
@@ -81,20 +96,18 @@ c10::Storage Lender::storage_for(c10::StorageImpl* vendor, const at::Tensor* ear
   return make_facade(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
 }
 
-LentOptionals lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {
-  LentOptionals result;
+c10::List<std::optional<at::Tensor>> lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {
+  c10::List<std::optional<at::Tensor>> lent;
+  lent.reserve(list.size());
   lender.begin_list();
-  result.originals.reserve(list.size());
-  result.lent.reserve(list.size());
-  for (size_t i = 0; i < list.size(); ++i) {
-    std::optional<at::Tensor> element = list.get(i);
-    if (element) {
-      result.originals.push_back(*std::move(element));
-      element = lender.lend_element(result.originals.back());
-    }
-    result.lent.push_back(std::move(element));
+  // The list gives its elements by value, its IValues by reference: what is lent must be the caller's, which outlives
+  // the call.
+  const c10::IValue elements(list);
+  for (const c10::IValue& element : elements.toListRef()) {
+    lent.push_back(element.isTensor() ? std::optional<at::Tensor>(lender.lend_element(element.toTensor()))
+                                      : std::nullopt);
   }
-  return result;
+  return lent;
 }
 
 }  // namespace flagos

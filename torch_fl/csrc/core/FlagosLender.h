@@ -11,7 +11,6 @@
 #include <optional>
 #include <type_traits>
 #include <utility>
-#include <vector>
 
 #include "core/FlagosAlias.h"
 #include "core/FlagosDevice.h"
@@ -31,15 +30,15 @@ struct Origin {
 /// the caller's, who knows how many operands there may be.
 class Lender final {
  public:
-  /// With a `block`, aliases are made there.
-  Lender(at::Tensor* aliases, Origin* origins, AliasBlock* block)
-      : aliases_(aliases), origins_(origins), block_(block) {}
+  /// With a `block`, aliases are made there. Operands on the vendor's own device type are refused unless `may_mix`.
+  Lender(at::Tensor* aliases, Origin* origins, AliasBlock* block, bool may_mix)
+      : aliases_(aliases), origins_(origins), block_(block), may_mix_(may_mix) {}
 
   /// Returns the vendor's view of `tensor`, or `tensor` itself where it is not flagos'. One tensor that occurs twice is
   /// lent once: kernels compare operands by identity.
   const at::Tensor& lend(const at::Tensor& tensor) {
     if (!is_dense_flagos(tensor)) {
-      return tensor;
+      return pass(tensor);
     }
     for (size_t i = 0; i < count_; ++i) {
       if (origins_[i].original->is_same(tensor)) {
@@ -62,7 +61,7 @@ class Lender final {
       return lend_next(tensor);
     }
     origins_[count_] = {&tensor, nullptr};
-    return aliases_[count_++] = tensor;
+    return aliases_[count_++] = pass(tensor);
   }
 
   /// Says that list elements follow, and returns where their aliases will be.
@@ -79,6 +78,8 @@ class Lender final {
   void follow(const at::Tensor& original, bool geometry);
 
  private:
+  /// Returns `tensor`, which is no dense tensor of flagos, as it is; or throws c10::Error if it must not be here.
+  const at::Tensor& pass(const at::Tensor& tensor) const;
   // Not inline: it would be repeated for every operand of every hot operator, for a nanosecond each.
   const at::Tensor& lend_next(const at::Tensor& tensor);
   c10::intrusive_ptr<c10::StorageImpl> lend_foreign(c10::StorageImpl* storage) const;
@@ -88,20 +89,14 @@ class Lender final {
   at::Tensor* aliases_;
   Origin* origins_;
   AliasBlock* block_;
+  bool may_mix_;
   size_t count_ = 0;
   /// How many operands come before the first list; without a limit until there is one.
   size_t singles_ = SIZE_MAX;
 };
 
-/// Optional operands in a list; the list gives its elements by value only, so that they are kept here.
-struct LentOptionals {
-  operator const c10::List<std::optional<at::Tensor>>&() const { return lent; }
-
-  std::vector<at::Tensor> originals;
-  c10::List<std::optional<at::Tensor>> lent;
-};
-
-LentOptionals lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list);
+/// Lends the elements of a list of optional operands.
+c10::List<std::optional<at::Tensor>> lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list);
 
 // Argument<T>: how an argument of type T, as at::_ops declares it, is lent.
 //   places(value)  how many operands it is
@@ -179,7 +174,7 @@ struct Argument<const at::ITensorListRef&> : ManyOperands {
 
 template <>
 struct Argument<const c10::List<std::optional<at::Tensor>>&> : ManyOperands {
-  static LentOptionals lend(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {
+  static c10::List<std::optional<at::Tensor>> lend(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {
     return lend_optionals(lender, list);
   }
 };

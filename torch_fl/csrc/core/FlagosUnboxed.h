@@ -1,6 +1,8 @@
 #pragma once
 
 #include <ATen/core/boxing/KernelFunction.h>
+#include <ATen/ops/_foreach_copy_ops.h>
+#include <ATen/ops/copy_ops.h>
 #include <c10/util/SmallVector.h>
 
 #include <array>
@@ -69,6 +71,10 @@ std::tuple<Elements...> take_results(Lender& lender, std::tuple<Elements...> res
       results);
 }
 
+/// Copies are what operands on two devices are for.
+template <typename Op>
+constexpr bool kMayMix = std::is_same_v<Op, at::_ops::copy_> || std::is_same_v<Op, at::_ops::_foreach_copy_>;
+
 /// Unboxed<at::_ops::X>::run is a flagos kernel of the operator X. It does what run_on_vendor() does, compiled for the
 /// types of this operator's arguments: nothing is packed into IValues, and no type is looked at when it runs. Over the
 /// vendor's own call it costs one TensorImpl for each operand, and one StorageImpl for each new result.
@@ -84,7 +90,7 @@ struct Unboxed<Op, Result(Arguments...)> final {
     constexpr size_t kPlaces = (Argument<Arguments>::kPlaces + ... + 0);
     using Room = std::conditional_t<(kPlaces < kAnyNumber), Places<kPlaces>, ListPlaces>;
     Room room((Argument<Arguments>::places(arguments) + ... + 0));
-    Lender lender(room.aliases.data(), room.origins.data(), room.block());
+    Lender lender(room.aliases.data(), room.origins.data(), room.block(), kMayMix<Op>);
     ensure_vendor_ready();
     const auto call = [&]() -> decltype(auto) {
       return with_own_words([&]() -> decltype(auto) {
