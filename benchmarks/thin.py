@@ -30,7 +30,10 @@ import torch
 from torch.utils import cpp_extension
 
 DEVICES = ("cuda", "flagos")
-CASES = ("neg", "add", "add_", "add.out", "cat of 2", "cat of 32", "empty", "view")
+CASES = (
+    *("neg", "add", "add_", "add.out", "copy_", "addmm", "layer_norm"),
+    *("cat of 2", "cat of 32", "empty", "view"),
+)
 SOURCE = Path(__file__).resolve().parent / "csrc" / "thin.cpp"
 
 

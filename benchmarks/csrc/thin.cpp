@@ -19,7 +19,9 @@
 #include <exception>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
+#include <tuple>
 #include <vector>
 
 namespace {
@@ -78,12 +80,38 @@ at::Tensor cat(const at::ITensorListRef& tensors, int64_t /*dim*/) {
   return result;
 }
 
+at::Tensor& copy(at::Tensor& self, const at::Tensor& source, bool /*non_blocking*/) {
+  check(self, source);
+  add_into(source, source, self);
+  return self;
+}
+
+at::Tensor addmm(const at::Tensor& self, const at::Tensor& left, const at::Tensor& right, const at::Scalar& /*beta*/,
+                 const at::Scalar& /*alpha*/) {
+  check(self, left);
+  at::Tensor result = allocate(left.sizes());
+  add_into(left, right, result);
+  return result;
+}
+
+std::tuple<at::Tensor, at::Tensor, at::Tensor> layer_norm(const at::Tensor& input, c10::SymIntArrayRef /*shape*/,
+                                                          const std::optional<at::Tensor>& weight,
+                                                          const std::optional<at::Tensor>& bias, double /*eps*/) {
+  check(input, *weight);
+  at::Tensor result = allocate(input.sizes());
+  add_into(input, *bias, result);
+  return {result, allocate({1}), allocate({1})};
+}
+
 TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("add.Tensor", TORCH_FN(add));
   library.impl("add_.Tensor", TORCH_FN(add_));
   library.impl("add.out", TORCH_FN(add_out));
   library.impl("neg", TORCH_FN(neg));
   library.impl("cat", TORCH_FN(cat));
+  library.impl("copy_", TORCH_FN(copy));
+  library.impl("addmm", TORCH_FN(addmm));
+  library.impl("native_layer_norm", TORCH_FN(layer_norm));
 }
 
 using Call = std::function<void()>;
@@ -98,12 +126,17 @@ std::map<std::string, Call> calls_on(const std::string& device) {
   for (int i = 0; i < 32; ++i) {
     many.push_back(make());
   }
+  const std::optional<at::Tensor> weight = make();
+  const std::optional<at::Tensor> bias = make();
   const c10::Device place(device);
   return {
       {"neg", [=] { at::_ops::neg::call(x); }},
       {"add", [=] { at::_ops::add_Tensor::call(x, y, 1); }},
       {"add_", [=]() mutable { at::_ops::add__Tensor::call(const_cast<at::Tensor&>(x), y, 1); }},
       {"add.out", [=]() mutable { at::_ops::add_out::call(x, y, 1, const_cast<at::Tensor&>(out)); }},
+      {"copy_", [=]() mutable { at::_ops::copy_::call(const_cast<at::Tensor&>(x), y, false); }},
+      {"addmm", [=] { at::_ops::addmm::call(x, y, out, 1, 1); }},
+      {"layer_norm", [=] { at::native_layer_norm(x, {kElements}, weight, bias, 1e-5); }},
       {"cat of 2", [=] { at::_ops::cat::call(few, 0); }},
       {"cat of 32", [=] { at::_ops::cat::call(many, 0); }},
       {"empty", [=] { at::empty({kElements}, at::TensorOptions(place)); }},

@@ -5,6 +5,8 @@
 #include <c10/core/TensorImpl.h>
 
 #include <cstddef>
+#include <cstdint>
+#include <cstring>
 #include <optional>
 #include <utility>
 
@@ -55,48 +57,79 @@ inline c10::DispatchKeySet vendor_keys(c10::DispatchKeySet keys) {
 /// The reverse, for results.
 inline c10::DispatchKeySet flagos_keys(c10::DispatchKeySet keys) { return exchange(keys, kVendorOnly, kFlagosOnly); }
 
-/// Reaches protected members of TensorImpl. Those that are no bit fields go through pointers to members, which a
-/// derived class may form; bit fields have none, so that copy_flags() looks at both objects as this class, which adds
-/// nothing.
+/// Reaches protected members of TensorImpl, by pointers to members, which a derived class may form. Bit fields have
+/// none, so that functions on them look at an object as this class, which adds nothing.
 struct ImplAccess : c10::TensorImpl {
   static c10::Storage& storage(c10::TensorImpl& impl) { return impl.*(&ImplAccess::storage_); }
   static c10::DispatchKeySet& keys(c10::TensorImpl& impl) { return impl.*(&ImplAccess::key_set_); }
   static c10::VariableVersion& version(c10::TensorImpl& impl) { return impl.*(&ImplAccess::version_counter_); }
   static std::optional<c10::Device>& device(c10::TensorImpl& impl) { return impl.*(&ImplAccess::device_opt_); }
 
-  /// What the vendor's kernels look at: geometry, and the few flags that go with it.
+  /// What the vendor's kernels look at: geometry, type, device, key set, and the flags that go with them. Not who
+  /// answers for these, as a subclass in Python may: a copy answers for itself.
   static void copy_metadata(const c10::TensorImpl& from, c10::TensorImpl& to) {
-    if (C10_UNLIKELY(from.*(&ImplAccess::extra_meta_) != nullptr)) {
+    if (C10_UNLIKELY(has_extra_meta(from))) {
       copy_generic_tensor_metadata(&from, &to);
+      to.set_allow_tensor_metadata_change(from.allow_tensor_metadata_change());
     } else {
       to.*(&ImplAccess::sizes_and_strides_) = from.*(&ImplAccess::sizes_and_strides_);
-      to.*(&ImplAccess::storage_offset_) = from.*(&ImplAccess::storage_offset_);
-      to.*(&ImplAccess::numel_) = from.*(&ImplAccess::numel_);
+      copy_plain_members(from, to);
+      static_cast<ImplAccess&>(to).answer_for_itself();
     }
-    static_cast<ImplAccess&>(to).copy_flags(static_cast<const ImplAccess&>(from));
+  }
+
+  /// Whether nothing was attached to `impl` that copy_metadata() would leave there.
+  static bool is_bare(const c10::TensorImpl& impl) {
+    return impl.autograd_meta() == nullptr && !has_extra_meta(impl) && impl.pyobj_slot()->load_pyobj() == nullptr;
+  }
+
+  /// Whether both have the same sizes, strides and offset; without calls, since written operands are compared each
+  /// time.
+  static bool same_geometry(const c10::TensorImpl& left, const c10::TensorImpl& right) {
+    const auto& one = left.*(&ImplAccess::sizes_and_strides_);
+    const auto& other = right.*(&ImplAccess::sizes_and_strides_);
+    bool same =
+        one.size() == other.size() && left.*(&ImplAccess::storage_offset_) == right.*(&ImplAccess::storage_offset_);
+    for (size_t i = 0; same && i < one.size(); ++i) {
+      same = one.sizes_data()[i] == other.sizes_data()[i] && one.strides_data()[i] == other.strides_data()[i];
+    }
+    return same;
   }
 
  private:
-  void copy_flags(const ImplAccess& from) {
-    is_contiguous_ = from.is_contiguous_;
-    is_channels_last_ = from.is_channels_last_;
-    is_channels_last_contiguous_ = from.is_channels_last_contiguous_;
-    is_channels_last_3d_ = from.is_channels_last_3d_;
-    is_channels_last_3d_contiguous_ = from.is_channels_last_3d_contiguous_;
-    is_non_overlapping_and_dense_ = from.is_non_overlapping_and_dense_;
-    is_wrapped_number_ = from.is_wrapped_number_;
-    // A kernel that would resize what must not be resized shall refuse before it has written anything.
-    allow_tensor_metadata_change_ = from.allow_tensor_metadata_change_;
+  /// The members from the offset to the key set are plain data, in the order of their declaration: offset, number of
+  /// elements, type, device, all flags, key set. One by one, the flags alone would take more instructions than all else
+  /// that an alias is filled with.
+  static void copy_plain_members(const c10::TensorImpl& from, c10::TensorImpl& to) {
+    const auto* first = reinterpret_cast<const char*>(&(from.*(&ImplAccess::storage_offset_)));
+    const auto* end = reinterpret_cast<const char*>(&(from.*(&ImplAccess::key_set_)) + 1);
+    std::memcpy(&(to.*(&ImplAccess::storage_offset_)), first, end - first);
+  }
+
+  static bool has_extra_meta(const c10::TensorImpl& impl) { return impl.*(&ImplAccess::extra_meta_) != nullptr; }
+
+  void answer_for_itself() {
+    reserved_ = false;
+    sizes_strides_policy_ = 0;
+    has_symbolic_sizes_strides_ = false;
+    custom_sizes_strides_ = 0;
+    device_policy_ = false;
+    layout_policy_ = false;
+    custom_device_ = false;
+    custom_layout_ = false;
+    python_custom_sizes_strides_ = 0;
+    python_custom_device_ = false;
+    python_custom_layout_ = false;
   }
 };
 
-/// Makes `to`, a new TensorImpl over vendor storage, the vendor's twin of `from`, a flagos tensor: its geometry, flags
-/// and version counter.
+/// Makes `to`, a TensorImpl over vendor storage, the vendor's twin of `from`, a flagos tensor: its geometry, flags and
+/// version counter.
 inline void equip_alias(const c10::TensorImpl& from, c10::TensorImpl& to) {
   ImplAccess::copy_metadata(from, to);
   ImplAccess::keys(to) = vendor_keys(from.key_set());
   ImplAccess::version(to) = from.version_counter();
-  ImplAccess::device(to) = vendor_device(from.device());
+  ImplAccess::device(to) = std::optional<c10::Device>(vendor_device(*ImplAccess::device(to)));
 }
 
 /// Returns a vendor tensor with the geometry, flags and version counter of `tensor`, a flagos tensor, over `storage`.
@@ -110,30 +143,6 @@ inline at::Tensor make_alias(const at::Tensor& tensor, c10::Storage storage) {
   equip_alias(from, *impl);
   return at::Tensor(std::move(impl));
 }
-
-/// Makes up to `count` aliases in one piece of memory, for lists of operands: allocators keep only a few freed blocks
-/// of a size at hand, and a list asks for dozens. The memory goes when the last of the aliases does, which may be after
-/// the call: a vendor's kernel may keep one.
-class AliasBlock final {
- public:
-  explicit AliasBlock(size_t count);
-  ~AliasBlock();
-  AliasBlock(const AliasBlock&) = delete;
-  AliasBlock& operator=(const AliasBlock&) = delete;
-
-  /// As make_alias(), which takes over when `count` aliases have been made.
-  at::Tensor make(const at::Tensor& tensor, c10::Storage storage);
-
- private:
-  friend struct BlockAlias;
-  struct Shared;
-  struct Place;
-  static void drop(Shared* shared, size_t holders) noexcept;
-
-  Shared* shared_;
-  size_t count_;
-  size_t made_ = 0;
-};
 
 /// Whether nobody but the caller holds `result` or its storage: it is neither an operand, nor a view of one, nor shares
 /// memory with another result.
@@ -158,8 +167,17 @@ at::Tensor adopt(at::Tensor result, c10::Storage storage);
 /// Puts another storage under a flagos tensor, as set_ does.
 void replace_storage(const at::Tensor& tensor, c10::Storage storage);
 
+/// follow_geometry() where it differs.
+void follow_changed_geometry(c10::TensorImpl& original, const c10::TensorImpl& alias);
+
 /// Carries the geometry that a kernel gave an alias over to its original.
-void follow_geometry(const at::Tensor& original, const at::Tensor& alias);
+inline void follow_geometry(const at::Tensor& original, const at::Tensor& alias) {
+  c10::TensorImpl& to = *original.unsafeGetTensorImpl();
+  const c10::TensorImpl& from = *alias.unsafeGetTensorImpl();
+  if (C10_UNLIKELY(!ImplAccess::same_geometry(to, from))) {
+    follow_changed_geometry(to, from);
+  }
+}
 
 /// Throws c10::Error unless `result` is a dense tensor with a storage, the only kind flagos has.
 void check_layout(const at::Tensor& result);

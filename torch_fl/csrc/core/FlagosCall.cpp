@@ -66,9 +66,7 @@ std::optional<at::Tensor> VendorCall::lend(const std::optional<at::Tensor>& orig
   return original ? std::optional<at::Tensor>(lend(*original)) : std::nullopt;
 }
 
-c10::Device VendorCall::lend(c10::Device device) {
-  return device.type() == kFlagos ? c10::Device(kVendor, resolve_index(device.index())) : device;
-}
+c10::Device VendorCall::lend(c10::Device device) { return lend_device(device); }
 
 c10::Stream VendorCall::lend(const c10::Stream& stream) {
   return stream.device_type() == kFlagos ? vendor_stream(stream) : stream;

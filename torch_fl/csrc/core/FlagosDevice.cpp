@@ -12,12 +12,11 @@ using GuardImpl = c10::impl::DeviceGuardImplInterface;
 
 /// The guard is remembered at first sight: PyTorch's fake tensor mode puts a guard with 255 imaginary devices in the
 /// place of a vendor's guard that reports none.
-const GuardImpl* find_vendor_guard() noexcept {
-  static std::atomic<const GuardImpl*> found{nullptr};
-  const GuardImpl* guard = found.load(std::memory_order_acquire);
+const GuardImpl* look_for_vendor_guard() noexcept {
+  const GuardImpl* guard = known_vendor_guard.load(std::memory_order_acquire);
   if (guard == nullptr && c10::impl::hasDeviceGuardImpl(kVendor)) {
     guard = c10::impl::device_guard_impl_registry[static_cast<size_t>(kVendor)].load();
-    found.store(guard, std::memory_order_release);
+    known_vendor_guard.store(guard, std::memory_order_release);
   }
   return guard;
 }
@@ -32,12 +31,14 @@ void leave_to_parent() noexcept {
 
 }  // namespace
 
+std::atomic<const GuardImpl*> known_vendor_guard{nullptr};
+std::atomic<int64_t> known_device_count{0};
 std::atomic<bool> vendor_is_ready{false};
 
-bool has_vendor() noexcept { return find_vendor_guard() != nullptr; }
+bool has_vendor() noexcept { return look_for_vendor_guard() != nullptr; }
 
-const GuardImpl& vendor_guard() {
-  const GuardImpl* guard = find_vendor_guard();
+const GuardImpl& find_vendor_guard() {
+  const GuardImpl* guard = look_for_vendor_guard();
   TORCH_CHECK(guard != nullptr,
               "flagos: asked for the vendor's device guard, but no loaded library registers one for device type '",
               c10::DeviceTypeName(kVendor, /*lower_case=*/true),
@@ -46,13 +47,13 @@ const GuardImpl& vendor_guard() {
 }
 
 c10::DeviceIndex device_count() noexcept {
-  const GuardImpl* guard = find_vendor_guard();
+  const GuardImpl* guard = look_for_vendor_guard();
   return guard == nullptr ? static_cast<c10::DeviceIndex>(0) : guard->deviceCount();
 }
 
 c10::DeviceIndex current_device() { return vendor_guard().getDevice().index(); }
 
-c10::DeviceIndex resolve_index(int64_t index) {
+c10::DeviceIndex resolve_any_index(int64_t index) {
   if (index == -1) {
     return current_device();
   }
@@ -73,6 +74,7 @@ void initialise_vendor() {
   at::globalContext().lazyInitDevice(kVendor);
   static const int watching = pthread_atfork(nullptr, nullptr, &leave_to_parent);
   TORCH_CHECK(watching == 0, "flagos: pthread_atfork failed with error ", watching);
+  known_device_count.store(device_count(), std::memory_order_relaxed);
   vendor_is_ready.store(true, std::memory_order_release);
 }
 

@@ -36,8 +36,17 @@ inline c10::Stream vendor_stream(const c10::Stream& stream) {
 /// Whether a library has registered a device guard for the vendor's device type.
 FLAGOS_API bool has_vendor() noexcept;
 
-/// The vendor's device guard. Throws c10::Error when no vendor library is loaded.
-FLAGOS_API const c10::impl::DeviceGuardImplInterface& vendor_guard();
+/// The vendor's device guard, once find_vendor_guard() has seen it; null before that.
+FLAGOS_API extern std::atomic<const c10::impl::DeviceGuardImplInterface*> known_vendor_guard;
+
+/// Looks for the vendor's device guard. Throws c10::Error when no vendor library is loaded.
+FLAGOS_API const c10::impl::DeviceGuardImplInterface& find_vendor_guard();
+
+/// As find_vendor_guard(); later calls cost one load. Autograd asks for streams several times per node.
+inline const c10::impl::DeviceGuardImplInterface& vendor_guard() {
+  const auto* guard = known_vendor_guard.load(std::memory_order_acquire);
+  return C10_LIKELY(guard != nullptr) ? *guard : find_vendor_guard();
+}
 
 /// Number of devices; zero when there is no vendor library, no driver or no device.
 FLAGOS_API c10::DeviceIndex device_count() noexcept;
@@ -45,8 +54,27 @@ FLAGOS_API c10::DeviceIndex device_count() noexcept;
 /// Index of the calling thread's current device.
 FLAGOS_API c10::DeviceIndex current_device();
 
+/// Number of devices as initialise_vendor() found it; zero before that. A vendor's runtime does not change it either.
+FLAGOS_API extern std::atomic<int64_t> known_device_count;
+
+/// resolve_index() where the number of devices is not known, or not enough.
+FLAGOS_API c10::DeviceIndex resolve_any_index(int64_t index);
+
 /// Returns `index`, or the current device's for -1. Throws c10::Error for any other index that no device has.
-FLAGOS_API c10::DeviceIndex resolve_index(int64_t index);
+inline c10::DeviceIndex resolve_index(int64_t index) {
+  return C10_LIKELY(index >= 0 && index < known_device_count.load(std::memory_order_relaxed))
+             ? static_cast<c10::DeviceIndex>(index)
+             : resolve_any_index(index);
+}
+
+/// Returns the vendor's device for one that an operator is given as an argument. One without an index stays so: the
+/// vendor takes its current device then, which is ours.
+inline c10::Device lend_device(c10::Device device) {
+  if (device.type() != kFlagos) {
+    return device;
+  }
+  return {kVendor, device.has_index() ? resolve_index(device.index()) : device.index()};
+}
 
 /// Whether initialise_vendor() has succeeded in this process.
 FLAGOS_API extern std::atomic<bool> vendor_is_ready;

@@ -1,6 +1,7 @@
 #pragma once
 
 #include <c10/core/Device.h>
+#include <c10/macros/Macros.h>
 #include <c10/util/Exception.h>
 
 #include <string>
@@ -21,8 +22,10 @@ FLAGOS_API std::string in_own_words(const std::string& text);
 [[noreturn]] FLAGOS_API void refuse_mixture(c10::Device flagos, c10::Device vendor);
 
 /// Runs a vendor kernel; what it says of devices when it throws is said of flagos. Types and other texts stay.
+///
+/// Inline, so that a kernel's arguments stay in registers on their way through.
 template <typename Kernel>
-decltype(auto) with_own_words(Kernel&& kernel) {
+C10_ALWAYS_INLINE decltype(auto) with_own_words(Kernel&& kernel) {
   try {
     return std::forward<Kernel>(kernel)();
   } catch (const c10::Error& error) {

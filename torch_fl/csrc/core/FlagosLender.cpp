@@ -12,12 +12,14 @@ namespace flagos {
 const at::Tensor& Lender::lend_next(const at::Tensor& tensor) {
   c10::StorageImpl* storage = storage_of(tensor);
   c10::StorageImpl* vendor = vendor_storage(*storage);
+  if (C10_UNLIKELY(pool_ == nullptr)) {
+    pool_ = &AliasPool::of_thread();
+  }
   at::Tensor& alias = aliases_[count_];
   if (C10_LIKELY(vendor != nullptr)) {
-    c10::Storage held(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
-    alias = block_ == nullptr ? make_alias(tensor, std::move(held)) : block_->make(tensor, std::move(held));
+    pool_->make(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor), alias);
   } else {
-    alias = make_alias(tensor, lend_foreign(storage));
+    pool_->make(tensor, lend_foreign(storage), alias);
     vendor = storage_of(alias);
   }
   origins_[count_++] = {&tensor, vendor};
@@ -34,10 +36,18 @@ const at::Tensor& Lender::pass(const at::Tensor& tensor) const {
   return tensor;
 }
 
+void Lender::end() noexcept {
+  for (size_t i = 0; i < count_; ++i) {
+    if (origins_[i].vendor != nullptr) {
+      pool_->take_back(aliases_[i]);
+    }
+  }
+}
+
 void Lender::take(at::Tensor* results, size_t count) {
   for (size_t i = 0; i < count; ++i) {
     at::Tensor& result = results[i];
-    if (C10_LIKELY(is_dense_vendor(result) && result.has_storage() && is_fresh(result))) {
+    if (C10_LIKELY(is_dense_vendor(result) && storage_of(result) != nullptr && is_fresh(result))) {
       result = adopt_fresh(std::move(result));
     } else {
       take_shared(results, i);

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "core/FlagosAlias.h"
+#include "core/FlagosAliasPool.h"
 #include "core/FlagosDevice.h"
 #include "core/FlagosGenerator.h"
 #include "core/FlagosStorage.h"
@@ -30,9 +31,15 @@ struct Origin {
 /// the caller's, who knows how many operands there may be.
 class Lender final {
  public:
-  /// With a `block`, aliases are made there. Operands on the vendor's own device type are refused unless `may_mix`.
-  Lender(at::Tensor* aliases, Origin* origins, AliasBlock* block, bool may_mix)
-      : aliases_(aliases), origins_(origins), block_(block), may_mix_(may_mix) {}
+  /// Operands on the vendor's own device type are refused unless `may_mix`.
+  Lender(at::Tensor* aliases, Origin* origins, bool may_mix) : aliases_(aliases), origins_(origins), may_mix_(may_mix) {}
+  ~Lender() {
+    if (pool_ != nullptr) {
+      end();
+    }
+  }
+  Lender(const Lender&) = delete;
+  Lender& operator=(const Lender&) = delete;
 
   /// Returns the vendor's view of `tensor`, or `tensor` itself where it is not flagos'. One tensor that occurs twice is
   /// lent once: kernels compare operands by identity.
@@ -83,13 +90,15 @@ class Lender final {
   // Not inline: it would be repeated for every operand of every hot operator, for a nanosecond each.
   const at::Tensor& lend_next(const at::Tensor& tensor);
   c10::intrusive_ptr<c10::StorageImpl> lend_foreign(c10::StorageImpl* storage) const;
+  void end() noexcept;
   void take_shared(at::Tensor* results, size_t position);
   c10::Storage storage_for(c10::StorageImpl* vendor, const at::Tensor* earlier, size_t count) const;
 
   at::Tensor* aliases_;
   Origin* origins_;
-  AliasBlock* block_;
   bool may_mix_;
+  /// Null until there is something to lend.
+  AliasPool* pool_ = nullptr;
   size_t count_ = 0;
   /// How many operands come before the first list; without a limit until there is one.
   size_t singles_ = SIZE_MAX;
@@ -195,7 +204,7 @@ struct Argument<std::optional<at::Device>> {
   static constexpr size_t kPlaces = 0;
   static size_t places(const std::optional<at::Device>& /*value*/) { return 0; }
   static std::optional<at::Device> lend(Lender& /*lender*/, const std::optional<at::Device>& value) {
-    return value && value->type() == kFlagos ? at::Device(kVendor, resolve_index(value->index())) : value;
+    return value ? std::optional<at::Device>(lend_device(*value)) : std::nullopt;
   }
 };
 

@@ -43,7 +43,7 @@ c10::Allocator* facade_allocator() {
   return allocator;
 }
 
-void follow_vendor(c10::StorageImpl& storage, c10::StorageImpl& vendor) noexcept {
+void follow_changed_vendor(c10::StorageImpl& storage, c10::StorageImpl& vendor) noexcept {
   c10::DataPtr& pointer = storage._mutable_data_ptr_no_checks();
   void* data = vendor._mutable_data_ptr_no_checks().get();
   const bool moved = pointer.get() != data;

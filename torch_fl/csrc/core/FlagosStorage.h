@@ -2,6 +2,7 @@
 
 #include <c10/core/Storage.h>
 #include <c10/core/StorageImpl.h>
+#include <c10/macros/Macros.h>
 
 #include <utility>
 
@@ -53,9 +54,17 @@ inline c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor) {
                                                facade_pointer(std::move(vendor), index), facade_allocator(), resizable);
 }
 
+/// follow_vendor() where something differs.
+void follow_changed_vendor(c10::StorageImpl& storage, c10::StorageImpl& vendor) noexcept;
+
 /// Makes address and size of a flagos storage equal to those of the vendor storage behind it, which a kernel may have
 /// resized. A storage that was no facade, and whose borrowed twin has moved to other memory, becomes one.
-void follow_vendor(c10::StorageImpl& storage, c10::StorageImpl& vendor) noexcept;
+inline void follow_vendor(c10::StorageImpl& storage, c10::StorageImpl& vendor) noexcept {
+  const bool moved = storage._mutable_data_ptr_no_checks().get() != vendor._mutable_data_ptr_no_checks().get();
+  if (C10_UNLIKELY(moved || storage.nbytes() != vendor.nbytes())) {
+    follow_changed_vendor(storage, vendor);
+  }
+}
 
 /// Returns a vendor storage over the memory of a storage that is no facade; it keeps `storage` alive.
 c10::intrusive_ptr<c10::StorageImpl> borrow_storage(c10::intrusive_ptr<c10::StorageImpl> storage);

@@ -23,15 +23,12 @@ namespace flagos {
 template <size_t kCount>
 struct Places {
   explicit Places(size_t /*count*/) {}
-  static constexpr AliasBlock* block() { return nullptr; }
   std::array<at::Tensor, kCount> aliases;
   std::array<Origin, kCount> origins;
 };
 
 struct ListPlaces {
-  explicit ListPlaces(size_t count) : aliases_block(count), aliases(count), origins(count) {}
-  AliasBlock* block() { return &aliases_block; }
-  AliasBlock aliases_block;
+  explicit ListPlaces(size_t count) : aliases(count), origins(count) {}
   c10::SmallVector<at::Tensor, 8> aliases;
   c10::SmallVector<Origin, 8> origins;
 };
@@ -90,10 +87,10 @@ struct Unboxed<Op, Result(Arguments...)> final {
     constexpr size_t kPlaces = (Argument<Arguments>::kPlaces + ... + 0);
     using Room = std::conditional_t<(kPlaces < kAnyNumber), Places<kPlaces>, ListPlaces>;
     Room room((Argument<Arguments>::places(arguments) + ... + 0));
-    Lender lender(room.aliases.data(), room.origins.data(), room.block(), kMayMix<Op>);
+    Lender lender(room.aliases.data(), room.origins.data(), kMayMix<Op>);
     ensure_vendor_ready();
-    const auto call = [&]() -> decltype(auto) {
-      return with_own_words([&]() -> decltype(auto) {
+    const auto call = [&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
+      return with_own_words([&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
         return Op::redispatch(kVendorKeys, Argument<Arguments>::lend(lender, std::forward<Arguments>(arguments))...);
       });
     };

@@ -1,0 +1,105 @@
+"""Kernels that keep, watch or change operands that they were lent must not reach other calls, nor the originals.
+
+    python -m pytest -p no:cacheprovider tests/stress/test_liberties.py
+
+The kernels of `csrc/liberties.cpp` are compiled by g++ and take the places of the vendor's, in a process of its own.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import textwrap
+from pathlib import Path
+
+import pytest
+
+SOURCE = Path(__file__).resolve().parent / "csrc" / "liberties.cpp"
+
+COMPILE = """
+    import sys, subprocess
+    import torch_fl, torch
+    from torch.utils import cpp_extension
+    options = ["-O1", "-g", "-std=c++20", "-shared", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    includes = [f"-isystem{path}" for path in cpp_extension.include_paths()]
+    links = [f"-L{path}" for path in cpp_extension.library_paths()] + ["-ltorch_cpu", "-lc10"]
+    subprocess.run(["g++", *options, *includes, sys.argv[1], "-o", sys.argv[2], *links], check=True)
+"""
+
+START = """
+    import ctypes, sys
+    import torch_fl, torch
+    liberties = ctypes.CDLL(sys.argv[1])
+    liberties.liberties_kept.restype = liberties.liberties_alive.restype = ctypes.c_int64
+    liberties.liberties_kept.argtypes = [ctypes.c_double, ctypes.c_int64]
+
+    def fresh(value=1.0, columns=3):
+        return torch.full((2, columns), value).to("flagos")
+
+    def look(rounds=20):
+        # Operands of many calls, singly and in lists: each is looked at, and is what the caller gave.
+        for number in range(rounds):
+            given = [fresh(float(number), columns) for columns in range(1, 9)]
+            assert [torch.floor(one).cpu().tolist() for one in given] == [one.cpu().tolist() for one in given]
+            assert torch.cat(given, 1).cpu().tolist() == [[float(number)] * 36] * 2
+"""
+
+
+def run(program: str, *arguments: Path) -> None:
+    """Run a program in a process of its own; fail with its words."""
+    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
+    done = subprocess.run(command, text=True, capture_output=True, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory):
+    made = tmp_path_factory.mktemp("liberties") / "liberties.so"
+    run(COMPILE, SOURCE, made)
+    return made
+
+
+def test_operand_that_a_kernel_keeps_must_stay_what_it_was(library):
+    program = """
+    for _ in range(5):
+        torch.neg(fresh(7.0, 4))
+    look()
+    assert liberties.liberties_kept(7.0, 4) == 5
+    liberties.liberties_end()
+    look()
+    """
+    run(START + program, library)
+
+
+def test_operand_that_a_kernel_watches_must_be_gone_after_the_call(library):
+    program = """
+    for _ in range(5):
+        torch.cos(fresh())
+    assert liberties.liberties_alive() == 0
+    look()
+    assert liberties.liberties_alive() == 0
+    liberties.liberties_end()
+    """
+    run(START + program, library)
+
+
+LIBERTIES = [
+    pytest.param("torch.exp(one)", id="wants-a-gradient"),
+    pytest.param("torch.log(one)", id="leaves-meta-data"),
+    pytest.param("torch.sqrt(one)", id="changes-the-geometry"),
+    pytest.param("torch.rsqrt(one)", id="changes-the-storage"),
+    pytest.param("torch.tanh_(one)", id="changes-the-handle"),
+    pytest.param("torch.sin(one)", id="gives-it-to-a-thread"),
+]
+
+
+@pytest.mark.parametrize("liberty", LIBERTIES)
+def test_what_a_kernel_does_to_its_operand_must_end_with_the_call(library, liberty):
+    program = f"""
+    for _ in range(200):
+        one = fresh(5.0)
+        {liberty}
+        assert one.shape == (2, 3) and not one.requires_grad and one.cpu().tolist() == [[5.0] * 3] * 2
+    look()
+    """
+    run(START + program, library)

@@ -1,0 +1,39 @@
+#include "core/FlagosAliasPool.h"
+
+#include <cstddef>
+
+namespace flagos {
+
+namespace {
+
+/// Enough for an optimizer's list operators over a thousand parameters; 0.7 MB for a thread that has called those.
+constexpr size_t kLimit = 4096;
+
+/// Only a pointer, and never destroyed: static objects that outlive the thread's own may still call operators.
+thread_local AliasPool* t_pool = nullptr;
+
+}  // namespace
+
+AliasPool::~AliasPool() {
+  while (count_ > 0) {
+    c10::intrusive_ptr<c10::TensorImpl>::reclaim(kept_[--count_]).reset();
+  }
+}
+
+AliasPool& AliasPool::of_thread() {
+  if (C10_LIKELY(t_pool != nullptr)) {
+    return *t_pool;
+  }
+  struct Owner {
+    ~Owner() {
+      static auto* closed = new AliasPool(0);
+      t_pool = closed;
+    }
+    AliasPool pool{kLimit};
+  };
+  thread_local Owner owner;
+  t_pool = &owner.pool;
+  return owner.pool;
+}
+
+}  // namespace flagos
