@@ -20,7 +20,8 @@ COMPILE = """
     import sys, subprocess
     import torch_fl, torch
     from torch.utils import cpp_extension
-    options = ["-O1", "-g", "-std=c++20", "-shared", "-fPIC", f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"]
+    abi = f"-D_GLIBCXX_USE_CXX11_ABI={int(torch.compiled_with_cxx11_abi())}"
+    options = ["-O1", "-g", "-std=c++20", "-shared", "-fPIC", abi]
     includes = [f"-isystem{path}" for path in cpp_extension.include_paths()]
     links = [f"-L{path}" for path in cpp_extension.library_paths()] + ["-ltorch_cpu", "-lc10"]
     subprocess.run(["g++", *options, *includes, sys.argv[1], "-o", sys.argv[2], *links], check=True)

@@ -65,6 +65,9 @@ struct ImplAccess : c10::TensorImpl {
   static c10::VariableVersion& version(c10::TensorImpl& impl) { return impl.*(&ImplAccess::version_counter_); }
   static std::optional<c10::Device>& device(c10::TensorImpl& impl) { return impl.*(&ImplAccess::device_opt_); }
 
+  /// Whether `impl` has data that plain tensors do without: symbolic sizes, a backend's own, errors to throw.
+  static bool has_extra_meta(const c10::TensorImpl& impl) { return impl.*(&ImplAccess::extra_meta_) != nullptr; }
+
   /// What the vendor's kernels look at: geometry, type, device, key set, and the flags that go with them. Not who
   /// answers for these, as a subclass in Python may: a copy answers for itself.
   static void copy_metadata(const c10::TensorImpl& from, c10::TensorImpl& to) {
@@ -105,8 +108,6 @@ struct ImplAccess : c10::TensorImpl {
     const auto* end = reinterpret_cast<const char*>(&(from.*(&ImplAccess::key_set_)) + 1);
     std::memcpy(&(to.*(&ImplAccess::storage_offset_)), first, end - first);
   }
-
-  static bool has_extra_meta(const c10::TensorImpl& impl) { return impl.*(&ImplAccess::extra_meta_) != nullptr; }
 
   void answer_for_itself() {
     reserved_ = false;

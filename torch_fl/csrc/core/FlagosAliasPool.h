@@ -31,14 +31,15 @@ class AliasPool final {
 
   /// As make_alias(), into `alias`, which is undefined.
   void make(const at::Tensor& tensor, c10::Storage&& storage, at::Tensor& alias) {
-    if (C10_UNLIKELY(count_ == 0)) {
+    const c10::TensorImpl& from = *tensor.unsafeGetTensorImpl();
+    if (C10_UNLIKELY(count_ == 0 || ImplAccess::has_extra_meta(from))) {
       alias = make_alias(tensor, std::move(storage));
       return;
     }
     alias = at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(kept_[--count_]));
     c10::TensorImpl& impl = *alias.unsafeGetTensorImpl();
     ImplAccess::storage(impl) = std::move(storage);
-    equip_alias(*tensor.unsafeGetTensorImpl(), impl);
+    equip_alias(from, impl);
   }
 
   /// Ends the caller's hold on `alias`, which make() returned; the call is over.
