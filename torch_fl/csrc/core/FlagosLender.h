@@ -32,7 +32,8 @@ struct Origin {
 class Lender final {
  public:
   /// Operands on the vendor's own device type are refused unless `may_mix`.
-  Lender(at::Tensor* aliases, Origin* origins, bool may_mix) : aliases_(aliases), origins_(origins), may_mix_(may_mix) {}
+  Lender(at::Tensor* aliases, Origin* origins, bool may_mix)
+      : aliases_(aliases), origins_(origins), may_mix_(may_mix) {}
   ~Lender() {
     if (pool_ != nullptr) {
       end();
