@@ -132,7 +132,7 @@ def test_interruption_must_exit_130_and_say_so(site):
         while process.poll() is None and not children.read_text():
             time.sleep(0.05)
         process.send_signal(signal.SIGINT)
-        out, err = process.communicate()
+        out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert json.loads(out)["error"] == "KeyboardInterrupt"
     assert err.startswith("torch_fl: error: interrupted\nhint: run it again; ")

@@ -1,20 +1,19 @@
 """Kernels that keep, watch or change operands that they were lent must not reach other calls, nor the originals.
 
-    python -m pytest -p no:cacheprovider tests/stress/test_liberties.py
-
-The kernels of `csrc/liberties.cpp` are compiled by g++ and take the places of the vendor's, in a process of its own.
+The kernels of `tests/stress/csrc/liberties.cpp` are compiled by g++ and take the places of the vendor's, in a process
+of their own.
 """
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import textwrap
 from pathlib import Path
 
 import pytest
 
-SOURCE = Path(__file__).resolve().parent / "csrc" / "liberties.cpp"
+pytestmark = pytest.mark.slow
+
+SOURCE = Path(__file__).parents[1] / "stress" / "csrc" / "liberties.cpp"
 
 COMPILE = """
     import sys, subprocess
@@ -46,21 +45,20 @@ START = """
 """
 
 
-def run(program: str, *arguments: Path) -> None:
-    """Run a program in a process of its own; fail with its words."""
-    command = [sys.executable, "-c", textwrap.dedent(program), *map(str, arguments)]
-    done = subprocess.run(command, text=True, capture_output=True, check=False)
-    assert done.returncode == 0, done.stdout + done.stderr
-
-
 @pytest.fixture(scope="module")
-def library(tmp_path_factory):
-    made = tmp_path_factory.mktemp("liberties") / "liberties.so"
-    run(COMPILE, SOURCE, made)
-    return made
+def run(installed, tmp_path_factory):
+    """Return a function that runs a program with the library of kernels; it fails with the program's words."""
+    library = tmp_path_factory.mktemp("liberties") / "liberties.so"
+
+    def start(program, *arguments):
+        done = installed("metax").start("-c", textwrap.dedent(program), *arguments)
+        assert done.code == 0, done.out + done.err
+
+    start(COMPILE, SOURCE, library)
+    return lambda program: start(START + program, library)
 
 
-def test_operand_that_a_kernel_keeps_must_stay_what_it_was(library):
+def test_operand_that_a_kernel_keeps_must_stay_what_it_was(run):
     program = """
     for _ in range(5):
         torch.neg(fresh(7.0, 4))
@@ -69,10 +67,10 @@ def test_operand_that_a_kernel_keeps_must_stay_what_it_was(library):
     liberties.liberties_end()
     look()
     """
-    run(START + program, library)
+    run(program)
 
 
-def test_operand_that_a_kernel_watches_must_be_gone_after_the_call(library):
+def test_operand_that_a_kernel_watches_must_be_gone_after_the_call(run):
     program = """
     for _ in range(5):
         torch.cos(fresh())
@@ -81,7 +79,7 @@ def test_operand_that_a_kernel_watches_must_be_gone_after_the_call(library):
     assert liberties.liberties_alive() == 0
     liberties.liberties_end()
     """
-    run(START + program, library)
+    run(program)
 
 
 LIBERTIES = [
@@ -95,7 +93,7 @@ LIBERTIES = [
 
 
 @pytest.mark.parametrize("liberty", LIBERTIES)
-def test_what_a_kernel_does_to_its_operand_must_end_with_the_call(library, liberty):
+def test_what_a_kernel_does_to_its_operand_must_end_with_the_call(run, liberty):
     program = f"""
     for _ in range(200):
         one = fresh(5.0)
@@ -103,4 +101,4 @@ def test_what_a_kernel_does_to_its_operand_must_end_with_the_call(library, liber
         assert one.shape == (2, 3) and not one.requires_grad and one.cpu().tolist() == [[5.0] * 3] * 2
     look()
     """
-    run(START + program, library)
+    run(program)
