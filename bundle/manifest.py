@@ -9,13 +9,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import asdict, dataclass
-from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, TypeVar
 
 from bundle.errors import MalformedError
 from torch_fl_boot import manifest as runtime
 from torch_fl_boot.manifest import BUILD_FILE, BUNDLE_FILE, SCHEMA, BundledFile, LoadStep
-from torch_fl_boot.typed import ShapeError, load_json, read_record
+from torch_fl_boot.paths import is_plain_name
+from torch_fl_boot.typed import ShapeError, load_json
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,7 +45,7 @@ class Manifest(runtime.Manifest):
         """
         manifest = _parsed(cls, text, origin=origin, what="a bundle manifest")
         names = (manifest.bundle_dir, *(file.name for file in manifest.files))
-        if leading := [name for name in names if PurePosixPath(name).name != name]:
+        if leading := [name for name in names if not is_plain_name(name)]:
             raise MalformedError(f"{origin}: not plain names: {', '.join(map(repr, leading))}")
         return manifest
 
@@ -64,16 +64,9 @@ class BuildRecord(runtime.BuildRecord):
 
 def _parsed(kind: type[T], text: str, *, origin: str, what: str) -> T:
     try:
-        data = load_json(text)
+        return runtime.shaped(kind, load_json(text), what)
     except ShapeError as err:
         raise MalformedError(f"{origin}: {err}") from err
-    found = data.get("schema") if isinstance(data, dict) else type(data).__name__
-    if found != SCHEMA or found is True:
-        raise MalformedError(f"{origin}: schema {found!r}, expected {SCHEMA}")
-    try:
-        return read_record(kind, data)
-    except ShapeError as err:
-        raise MalformedError(f"{origin}: not {what} of schema {SCHEMA}: {err}") from err
 
 
 def read_manifest(path: Path) -> Manifest:

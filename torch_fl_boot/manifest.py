@@ -171,10 +171,22 @@ def _read(kind: type[T], path: Path, what: str) -> T:
         raise UnreadableBundleError(path.parent, [f"{path.name}: cannot be read: {err.strerror}"]) from err
     except (OSError, UnicodeDecodeError, ShapeError) as err:
         raise MalformedRecordError(path, f"cannot be read: {err}") from err
+    try:
+        return shaped(kind, data, what)
+    except ShapeError as err:
+        raise MalformedRecordError(path, str(err)) from err
+
+
+def shaped(kind: type[T], data: object, what: str) -> T:
+    """Make a record of parsed JSON; `what` names its kind in errors.
+
+    Raises:
+        ShapeError: another schema, or keys or types that do not fit.
+    """
     found = data.get("schema") if isinstance(data, dict) else type(data).__name__
     if found != SCHEMA or found is True:
-        raise MalformedRecordError(path, f"schema {found!r}, expected {SCHEMA}")
+        raise ShapeError(f"schema {found!r}, expected {SCHEMA}")
     try:
         return read_record(kind, data)
     except ShapeError as err:
-        raise MalformedRecordError(path, f"not {what} of schema {SCHEMA}: {err}") from err
+        raise ShapeError(f"not {what} of schema {SCHEMA}: {err}") from err
