@@ -2,6 +2,8 @@
 
     python benchmarks/plain_build.py FOLDER [--accelerator cuda] [--jobs N] [--debug-flags=-fsanitize=address]
 
+FLAGGEMS_KERNEL=ON in the environment builds the route to Python operators in, as it does for wheels.
+
 FOLDER then holds the packages `torch_fl` and `torch_fl_boot`; with it on PYTHONPATH, `import torch_fl` runs on that
 torch's own core, which must be a build for the accelerator. Meant for benchmarks on machines where the build tools are
 missing. The lists of sources are those of CMakeLists.txt.
@@ -27,6 +29,7 @@ from pathlib import Path
 REPOSITORY = Path(__file__).resolve().parent.parent
 _SETTING = re.compile(r'^set\((\w+) "(.*)"\)$', re.MULTILINE)
 _SOURCE = re.compile(r"torch_fl/csrc/[\w/]+\.cpp")
+_PYTHON_ROUTE = REPOSITORY / "torch_fl/csrc/route/FlagosPythonRoute.cpp"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,11 @@ class Compiler:
     target: Path
     extra: tuple[str, ...]
 
+    @property
+    def python_route(self) -> bool:
+        """Whether FLAGGEMS_KERNEL asks for the route to Python operators."""
+        return self.chosen["FLAGOS_FLAGGEMS_PYTHON"] == "ON"
+
     def options(self) -> list[str]:
         """Return the options of every compilation."""
         runtime = ", ".join(f'"{name}"' for name in self.chosen["FLAGOS_RUNTIME_LIBRARIES"].split(";"))
@@ -96,6 +104,7 @@ class Compiler:
             f"-I{REPOSITORY / 'torch_fl/csrc'}",
             *(f"-isystem{folder}" for folder in folders),
             *(f"-D{name}={value}" for name, value in defined.items()),
+            *(["-DFLAGOS_FLAGGEMS_PYTHON"] if self.python_route else []),
         ]
 
     def compile(self, source: Path) -> Path:
@@ -119,6 +128,7 @@ def build(compiler: Compiler, jobs: int) -> None:
     library.mkdir()
     stub = REPOSITORY / "torch_fl" / "csrc" / "stub" / "Stub.c"
     wanted = {name: sources(name) for name in ("flagos", "torch_fl", "torch_bindings")}
+    wanted["torch_bindings"] += [_PYTHON_ROUTE] if compiler.python_route else []
     with ThreadPoolExecutor(jobs) as pool:
         pending = {name: [pool.submit(compiler.compile, source) for source in files] for name, files in wanted.items()}
         made = {name: [job.result() for job in results] for name, results in pending.items()}
@@ -140,7 +150,7 @@ def build_record(torch: Torch, chosen: dict[str, str]) -> dict[str, object]:
         "accelerator": chosen["FLAGOS_ACCELERATOR"],
         "backend": chosen["FLAGOS_BACKEND"],
         "bundle_dir": chosen["FLAGOS_BUNDLE_DIR"],
-        "flaggems_python": False,
+        "flaggems_python": chosen["FLAGOS_FLAGGEMS_PYTHON"] == "ON",
         "machine": platform.machine(),
         "python": f"cp{sys.version_info.major}{sys.version_info.minor}",
         "runtime_libraries": chosen["FLAGOS_RUNTIME_LIBRARIES"].split(";"),
