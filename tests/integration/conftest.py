@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, Any
 import torch_fl  # isort: skip
 import pytest
 import torch
+from sweeps.expected import mark_expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -64,6 +65,7 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    mark_expected(items)
     if not config.getoption("--no-device"):
         return
     needing = [item for item in items if item.get_closest_marker("device")]

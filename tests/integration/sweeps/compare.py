@@ -106,8 +106,8 @@ def least_tolerance(dtype: torch.dtype, overrides: list[Any], *, same_kernels: b
     return {"rtol": rtol, "atol": atol}
 
 
-def _comparable(tensor: torch.Tensor) -> torch.Tensor:
-    """What torch.testing has no tolerance or no kernels for, in a type that it has; no number changes."""
+def comparable(tensor: torch.Tensor) -> torch.Tensor:
+    """Return what torch.testing has no tolerance or no kernels for in a type that it has; no number changes."""
     if tensor.dtype in EIGHT_BITS:
         return tensor.float()
     return tensor.to(torch.complex64) if tensor.dtype is torch.complex32 else tensor
@@ -145,8 +145,8 @@ def _assert_tensor(got: Any, expected: torch.Tensor, *, tolerance: dict[str, flo
     assert got.layout == expected.layout, f"{where}: layout {got.layout}, expected {expected.layout}"
     if tolerance is not None:
         torch.testing.assert_close(
-            _comparable(got.detach().cpu()),
-            _comparable(expected.detach()),
+            comparable(got.detach().cpu()),
+            comparable(expected.detach()),
             equal_nan=True,
             msg=lambda text: f"{where}: {text}",
             **_loosened(tolerance, expected.dtype),

@@ -1,4 +1,4 @@
-"""Parametrizes the sweeps, and marks what is expected to fail."""
+"""Parametrizes the sweeps."""
 
 from __future__ import annotations
 
@@ -10,18 +10,11 @@ import pytest
 import torch
 
 from sweeps.cases import catalogue
-from sweeps.expected import Machine, find_entry, read_entries
+from sweeps.expected import this_machine
 from sweeps.running import Sides
 from sweeps.selection import sweep_of
 
 SWEEP_SEED = 7
-
-
-def machine() -> Machine:
-    """Describe this machine; a software device says so in its name."""
-    major, minor = torch.__version__.split(".")[:2]
-    software = torch.flagos.device_count() > 0 and "(software)" in torch.flagos.get_device_name(0)
-    return Machine(torch=(int(major), int(minor)), software=software)
 
 
 def is_core(config: pytest.Config) -> bool:
@@ -32,25 +25,13 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     kind = sweep_of(metafunc.function)
     if kind is None:
         return
-    found = catalogue(kind, software=machine().software, core=is_core(metafunc.config))
+    found = catalogue(kind, software=this_machine().software, core=is_core(metafunc.config))
     metafunc.parametrize("case", [pytest.param(case, id=case.id) for case in found])
-
-
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    entries, here = read_entries(), machine()
-    for item in items:
-        kind = sweep_of(getattr(item, "function", None))
-        if kind is None:
-            continue
-        name = f"{kind}/{item.callspec.id}"  # type: ignore[attr-defined]  # parametrized items have it
-        entry = find_entry(entries, name, here)
-        if entry is not None:
-            item.add_marker(pytest.mark.xfail(reason=entry.reason, strict=True, run=not entry.crashes))
 
 
 @pytest.fixture(scope="session")
 def sides(device: torch.device) -> Sides:
-    return Sides(device=device, software=machine().software)
+    return Sides(device=device, software=this_machine().software)
 
 
 @pytest.fixture(autouse=True)

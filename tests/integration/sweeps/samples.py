@@ -117,3 +117,11 @@ class Mover:
         self._storages[storage._cdata] = moved
         self._alive.append(tensor)
         return moved
+
+
+class VendorMover(Mover):
+    """Copies values to the vendor's own device, through `device`, which is flagos'."""
+
+    def _move(self, tensor: torch.Tensor) -> torch.Tensor:
+        # Without autograd, which native tensors cannot have in a process that has flagos.
+        return torch.flagos.to_vendor(self._moved_data(tensor.detach()))

@@ -95,24 +95,6 @@ def test_lists_must_go_padded_and_back(agree):
     agree(there_and_back, REALS.reshape(2, 2, 3), torch.tensor([0, 2, 3]))
 
 
-BATCH_NORM_OUT = """
-import torch_fl, torch
-x, w = torch.randn(5, 5, 5, device="flagos"), torch.ones(5, device="flagos")
-mean, var = torch.zeros(5, device="flagos"), torch.ones(5, device="flagos")
-operands = (x, w, w, mean, var, True, 0.5, 0.6)
-right = torch.ops.aten.cudnn_batch_norm(*operands)
-outs = {f"out{number}": torch.empty_like(one) for number, one in enumerate(right)}
-torch.ops.aten.cudnn_batch_norm.out(*operands, **outs)
-torch.testing.assert_close(outs["out0"], right[0])
-"""
-
-
-def test_batch_norm_of_the_vendors_library_must_fill_what_it_is_given(run_ok):
-    """In a process of its own: it has been seen to end one."""
-    needs("cudnn_batch_norm.out")
-    assert run_ok(f"import faulthandler; faulthandler.enable()\n{BATCH_NORM_OUT}") == ""
-
-
 def test_affine_grid_must_be_differentiated_alike(agree):
     def gradient(theta):
         leaf = theta.detach().requires_grad_()
