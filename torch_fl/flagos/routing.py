@@ -20,13 +20,13 @@ from torch._C import (
 
 from torch_fl import _C
 from torch_fl._C import _build_options, _log_dispatch, _route_cpu
-from torch_fl.flagos._callables import CallableMissingError, find_callable
+from torch_fl.flagos._callables import CallableMissingError, Callables, PythonOperator
 from torch_fl_boot.errors import RoutingError
 from torch_fl_boot.route_check import OperatorFacts, impossible_routes, unknown_operators
 from torch_fl_boot.routes import CONFIG_VARIABLE, OPERATOR_PREFIX, Problem, Route, Target, read_routes, short
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
 LOG_VARIABLE = "FLAGOS_LOG"
 DISPATCH_LOG_VARIABLE = "FLAGOS_LOG_DISPATCH"
@@ -42,10 +42,10 @@ class RoutingWarning(UserWarning):
 
 @dataclass(frozen=True, kw_only=True)
 class _Found:
-    """A route that can be applied, with its Python callable where it has one."""
+    """A route that can be applied, with its Python operator where it has one."""
 
     route: Route
-    function: Callable[..., Any] | None
+    python: PythonOperator | None
 
 
 def routes() -> dict[str, str]:
@@ -94,34 +94,43 @@ def _apply(environ: Mapping[str, str]) -> None:
 def _resolve(known: Sequence[Route], problems: list[Problem]) -> Iterator[_Found]:
     """Yield what can be applied; add to `problems` what cannot."""
     python_built = bool(_build_options()["flaggems_python"])
+    callables = Callables()
+    told: set[tuple[str, str]] = set()
     for route in known:
         if refused := list(impossible_routes([route], _facts, python_built=python_built)):
             problems += refused
             continue
-        function = None
+        python = None
         if route.target is Target.PYTHON:
             try:
-                function = find_callable(route)
+                python = callables.find(route, _schema(route.operator))
             except CallableMissingError as err:
-                problems.append(Problem(where=route.where, found=err.found, expected=err.expected))
+                # What is wrong with a package is said at the first route that needs it.
+                if (err.found, err.expected) not in told:
+                    told.add((err.found, err.expected))
+                    problems.append(Problem(where=route.where, found=err.found, expected=err.expected))
                 continue
-        yield _Found(route=route, function=function)
+        yield _Found(route=route, python=python)
 
 
 def _install(found: _Found) -> None:
     operator = found.route.operator
-    if found.function is not None:
-        _C._route_python(operator, found.function)  # noqa: SLF001 - only some builds have it
+    if found.python is not None:
+        _C._route_python(operator, found.python.function, found.python.gems)  # noqa: SLF001 - only some builds have it
     elif found.route.target is Target.CPU:
         _route_cpu(operator)
     _applied[short(operator)] = found.route.target.value
 
 
+def _schema(operator: str) -> Any:
+    name, _, overload = operator.partition(".")
+    return _get_schema(name, overload)
+
+
 def _facts(operator: str) -> OperatorFacts:
     has = partial(_dispatch_has_kernel_for_dispatch_key, operator)
     runs = partial(_dispatch_has_computed_kernel_for_dispatch_key, operator)
-    name, _, overload = operator.partition(".")
-    schema = _get_schema(name, overload)
+    schema = _schema(operator)
     shared = [result.alias_info for result in schema.returns if result.alias_info is not None]
     return OperatorFacts(
         vendor=runs("CUDA"),

@@ -56,9 +56,6 @@ void lend_argument(VendorCall& call, c10::IValue& value) {
   }
 }
 
-namespace {
-
-/// Replaces one result by what the caller is to see.
 void take_result(VendorCall& call, c10::IValue& value) {
   if (value.isTensor()) {
     if (is_vendor(value.toTensor())) {
@@ -74,6 +71,8 @@ void take_result(VendorCall& call, c10::IValue& value) {
     value = std::move(results);
   }
 }
+
+namespace {
 
 /// FLAGOS_FALLBACK: `cpu` (also when unset or empty) lets operators without a kernel run on the CPU, `error` refuses.
 bool may_run_on_cpu() {

@@ -11,11 +11,14 @@ namespace flagos {
 class VendorCall;
 
 /// Replaces one argument by what the vendor's kernel is to see.
-void lend_argument(VendorCall& call, c10::IValue& value);
+FLAGOS_API void lend_argument(VendorCall& call, c10::IValue& value);
 
 /// Makes the vendor ready for the operator's call, whose operands are all lent; operands on the vendor's own device
 /// type are refused, except by copies.
-void enter_vendor(VendorCall& call, const c10::OperatorHandle& op);
+FLAGOS_API void enter_vendor(VendorCall& call, const c10::OperatorHandle& op);
+
+/// Replaces one result of the vendor's kernel, after VendorCall::finish(), by what the caller is to see.
+FLAGOS_API void take_result(VendorCall& call, c10::IValue& value);
 
 /// Runs an operator on the vendor's kernel for it; the boxed kernel that most operators of flagos have.
 void run_on_vendor(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack);

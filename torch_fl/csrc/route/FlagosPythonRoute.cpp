@@ -22,6 +22,7 @@
 
 #include "core/FlagosAlias.h"
 #include "core/FlagosBoxed.h"
+#include "core/FlagosCall.h"
 #include "core/FlagosDevice.h"
 #include "core/FlagosRegistry.h"
 #include "route/FlagosRoutes.h"
@@ -98,13 +99,29 @@ void settle_argument(const c10::Argument& argument, c10::IValue& value, c10::Dev
   }
 }
 
+/// How a function is called.
+enum class Manner : bool {
+  /// With flagos tensors and every argument.
+  Flagos,
+  /// As PyTorch calls a kernel of the vendor's device that is written in Python: with the vendor's tensors, devices and
+  /// generators, and without arguments that have their default value (trailing ones, and keyword-only ones).
+  Vendor,
+};
+
+bool has_default_value(const c10::Argument& argument, const c10::IValue& value) {
+  return argument.default_value().has_value() && *argument.default_value() == value;
+}
+
 /// A kernel that calls a Python function with the operator's arguments, keyword-only ones by name.
 ///
 /// The operator's device is current during the call. Where the function calls the operator itself, that call gets the
 /// vendor's kernel, so that a function may hand on what it does not do.
+///
+/// In the vendor's manner, operands are lent to the function as to a vendor's kernel (VendorCall). Its tensors are of
+/// no pool, so that it may keep them: they stay tensors of the vendor's device on the same memory.
 class PythonKernel final : public c10::OperatorKernel {
  public:
-  explicit PythonKernel(py::function function) : function_(std::move(function)) {}
+  PythonKernel(py::function function, Manner manner) : function_(std::move(function)), manner_(manner) {}
 
   ~PythonKernel() override {
     if (Py_IsInitialized() != 0) {
@@ -130,8 +147,11 @@ class PythonKernel final : public c10::OperatorKernel {
         settle_argument(schema.arguments()[i], arguments[i], *device);
       }
     }
-    const py::gil_scoped_acquire gil;
-    push_results(schema, arguments, call(schema, arguments), stack);
+    if (manner_ == Manner::Vendor) {
+      run_on_vendors_tensors(op, std::move(arguments), stack);
+    } else {
+      run(schema, arguments, stack);
+    }
   }
 
  private:
@@ -148,17 +168,49 @@ class PythonKernel final : public c10::OperatorKernel {
     Running& operator=(const Running&) = delete;
   };
 
+  void run(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments,
+           torch::jit::Stack* stack) const {
+    const py::gil_scoped_acquire gil;
+    push_results(schema, arguments, call(schema, arguments), stack);
+  }
+
+  void run_on_vendors_tensors(const c10::OperatorHandle& op, std::vector<c10::IValue> arguments,
+                              torch::jit::Stack* stack) const {
+    const c10::FunctionSchema& schema = op.schema();
+    VendorCall call(schema.is_mutable() ? Writes::Yes : Writes::No);
+    for (c10::IValue& value : arguments) {
+      lend_argument(call, value);
+    }
+    enter_vendor(call, op);
+    run(schema, arguments, stack);
+    call.finish();
+    for (size_t i = stack->size() - schema.returns().size(); i < stack->size(); ++i) {
+      take_result(call, (*stack)[i]);
+    }
+  }
+
+  /// Whether the function is to find its own default for this argument and, if it is positional, for all that follow.
+  bool is_left_out(const c10::Argument& argument, const c10::IValue& value) const {
+    return manner_ == Manner::Vendor && has_default_value(argument, value);
+  }
+
   py::object call(const c10::FunctionSchema& schema, const std::vector<c10::IValue>& arguments) const {
-    py::list positional;
+    const std::vector<c10::Argument>& declared = schema.arguments();
+    size_t positional_count = 0;
     py::dict named;
     for (size_t i = 0; i < arguments.size(); ++i) {
-      const c10::Argument& argument = schema.arguments()[i];
-      py::object object = to_python(arguments[i], *argument.real_type());
-      if (argument.kwarg_only()) {
-        named[py::str(argument.name())] = std::move(object);
-      } else {
-        positional.append(std::move(object));
+      if (is_left_out(declared[i], arguments[i])) {
+        continue;
       }
+      if (declared[i].kwarg_only()) {
+        named[py::str(declared[i].name())] = to_python(arguments[i], *declared[i].real_type());
+      } else {
+        positional_count = i + 1;
+      }
+    }
+    py::list positional;
+    for (size_t i = 0; i < positional_count; ++i) {
+      positional.append(to_python(arguments[i], *declared[i].real_type()));
     }
     PyObject* result = PyObject_Call(function_.ptr(), py::tuple(positional).ptr(), named.ptr());
     if (result == nullptr) {
@@ -179,10 +231,11 @@ class PythonKernel final : public c10::OperatorKernel {
       }
       return;
     }
-    TORCH_CHECK(py::isinstance<py::tuple>(result) && py::len(result) == returns.size(), "flagos: the Python kernel of ",
-                schema.operator_name(), " must return a tuple of ", returns.size(), " values, got ",
-                py::repr(py::type::of(result)).cast<std::string>());
-    const auto results = py::reinterpret_borrow<py::tuple>(result);
+    const bool is_row = py::isinstance<py::tuple>(result) || py::isinstance<py::list>(result);
+    TORCH_CHECK(is_row && py::len(result) == returns.size(), "flagos: the Python kernel of ", schema.operator_name(),
+                " must return a tuple of ", returns.size(), " values, got ",
+                is_row ? c10::str(py::len(result), " in a ") : "", py::repr(py::type::of(result)).cast<std::string>());
+    const auto results = py::reinterpret_borrow<py::sequence>(result);
     for (size_t i = 0; i < returns.size(); ++i) {
       push_result(schema, arguments, i, results[i], stack);
     }
@@ -215,11 +268,14 @@ class PythonKernel final : public c10::OperatorKernel {
   }
 
   py::function function_;
+  Manner manner_;
 };
 
-void route_python(const std::string& qualified, py::function function) {
+void route_python(const std::string& qualified, py::function function, bool on_vendors_tensors) {
   const c10::OperatorName name = parse_operator_name(qualified);
-  replace_kernel(name, c10::KernelFunction::makeFromBoxedFunctor(std::make_unique<PythonKernel>(std::move(function))));
+  const Manner manner = on_vendors_tensors ? Manner::Vendor : Manner::Flagos;
+  auto kernel = std::make_unique<PythonKernel>(std::move(function), manner);
+  replace_kernel(name, c10::KernelFunction::makeFromBoxedFunctor(std::move(kernel)));
   note_target(name, "flagos_python");
 }
 
