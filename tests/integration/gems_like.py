@@ -77,7 +77,8 @@ def min_dim(inp, dim, keepdim=False):
 def zeros(size, *, dtype=None, layout=None, device=None, pin_memory=None):
     assert device.type == "cuda"
     seen.append(("zeros", device.index))
-    return torch.empty(size, dtype=dtype, device=device).fill_(7)
+    # Stock torch's own core has no torch.cuda, and so no factories for its device.
+    return torch.flagos.to_vendor(torch.full(size, 7, dtype=dtype, device=f"flagos:{device.index}"))
 
 
 def uniform_(self, from_=0.0, to=1.0, *, generator=None):
