@@ -79,10 +79,10 @@ def plan(
     _run("plan", "--backend", backend, forged=forged, options=options, vendor_torch=vendor_torch, sdk_root=sdk_root)
 
 
-@task(help={"wheel": "Path of a wheel", "options": STAGE["options"]})
-def audit(_: Context, wheel: str, options: str = "") -> None:
+@task(help={**PLAIN, "wheel": "Path of a wheel (default: the one of the backend in dist/)"})
+def audit(_: Context, backend: str = "", wheel: str = "", forged: bool = False, options: str = "") -> None:
     """Check a finished wheel; exit 1 on any finding."""
-    _run("audit", wheel, options=options)
+    _run("audit", *([wheel] if wheel else []), backend=backend, forged=forged, options=options)
 
 
 @task(help={"backend": BACKEND, "options": STAGE["options"]})

@@ -88,7 +88,7 @@ def _tests(parser: argparse.ArgumentParser) -> None:
 
 
 def _audited(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("wheel", type=_path, help="path of a wheel")
+    parser.add_argument("wheel", type=_path, nargs="?", help="path of a wheel (default: the one of --backend in dist/)")
 
 
 COMMANDS = {
@@ -97,7 +97,7 @@ COMMANDS = {
     "bundle": (commands.bundle_command, "collect the vendor's libraries", (_backend, _inputs)),
     "repack": (commands.repack_command, "join thin wheel and bundle", (_backend, _label)),
     "wheel": (commands.wheel_command, "compile, bundle, repack and audit", (_backend, _inputs, _label)),
-    "audit": (commands.audit_command, "check a finished wheel", (_audited, _json)),
+    "audit": (commands.audit_command, "check a finished wheel", (_audited, _backend, _json)),
     "verify": (commands.verify_command, "install the wheel beside stock torch and test it", (_backend, _tests, _json)),
     "forge": (commands.forge_command, "make a vendor-shaped torch from stock torch", (_backend,)),
     "report": (commands.report_command, "show the table of all verifications", ()),
@@ -121,10 +121,12 @@ def _parser() -> argparse.ArgumentParser:
 
 def _request(arguments: argparse.Namespace, environ: dict[str, str]) -> Request | None:
     given = vars(arguments)
-    if "backend" not in given:
+    # The audit of a wheel needs no backend: the wheel says which it is.
+    if "backend" not in given or (given["command"] == "audit" and given["wheel"] and not given["backend"]):
         return None
     if given["backend"] not in BACKENDS:
-        found = f"unknown backend {given['backend']!r}" if given["backend"] else "no --backend"
+        missing = "neither a wheel nor --backend" if given["command"] == "audit" else "no --backend"
+        found = f"unknown backend {given['backend']!r}" if given["backend"] else missing
         raise UnknownBackendError(f"{found}; there are\n{describe_choices()}")
     label = given.get("label")
     core = given.get("core")

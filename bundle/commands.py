@@ -11,7 +11,7 @@ from bundle import pipeline
 from bundle.audit import audit
 from bundle.errors import BundleError, NothingBundledError
 from bundle.testrun import OperatorCoverage
-from bundle.verify import HEADER, Verification, write_report
+from bundle.verify import HEADER, Verification, finished_wheel, write_report
 from bundle.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -84,8 +84,13 @@ def wheel_command(call: Call) -> int:
 
 
 def audit_command(call: Call) -> int:
-    """Audit a wheel; exit code 1 on any finding."""
-    return _show_audit(audit(call.arguments.wheel), call, as_json=call.arguments.json)
+    """Audit a wheel, by its path or the one that was built for a backend; exit code 1 on any finding."""
+    if call.asked is None:
+        report = audit(call.arguments.wheel)
+    else:
+        wheel = call.asked.wheel or finished_wheel(call.asked.workspace, call.asked.backend)
+        report = pipeline.audit_own(wheel, call.asked, call.ui)
+    return _show_audit(report, call, as_json=call.arguments.json)
 
 
 def verify_command(call: Call) -> int:

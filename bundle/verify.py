@@ -123,7 +123,8 @@ def finished_wheel(workspace: Workspace, backend: Backend) -> Path:
         error = InputNotFoundError(
             f"{backend.name}: {len(found)} wheels in {workspace.dist} fit {pattern}, expected one{names}"
         )
-        first = "" if found else f"run `inv wheel --backend {backend.name}` first, or "
+        forged = " --forged" if workspace.forged else ""
+        first = "" if found else f"run `inv wheel --backend {backend.name}{forged}` first, or "
         error.hint = f"{first}name the wheel with --wheel"
         raise error
     return found[0]
@@ -162,7 +163,7 @@ def clean_environment(environ: Mapping[str, str], inputs: VerifyInputs) -> dict[
     }
     # Workers that each start a full thread pool are slower than one.
     threads = str(max(1, len(os.sched_getaffinity(0)) // inputs.workers))
-    kept.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads, PYTHONDONTWRITEBYTECODE="1")
+    kept.update(OMP_NUM_THREADS=threads, MKL_NUM_THREADS=threads)
     if inputs.strategy:
         kept["FLAGOS_CORE"] = inputs.strategy
     if inputs.driver_dirs:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -56,13 +57,52 @@ def test_a_backend_that_is_none_of_the_list_must_give_two_and_the_list(words, fo
     assert all(f"  {name}" in said for name in BACKENDS)
 
 
-@pytest.mark.parametrize("task", ["compile", "bundle", "repack", "wheel", "plan", "forge", "verify", "clean"])
+TASKS = ("compile", "bundle", "repack", "wheel", "plan", "audit", "forge", "verify", "clean")
+
+
+@pytest.mark.parametrize("task", TASKS)
 def test_a_task_without_a_backend_must_give_the_same_two(task):
     done = subprocess.run(
         [sys.executable, "-m", "invoke", task], cwd=REPOSITORY, capture_output=True, text=True, check=False
     )
     assert done.returncode == 2, done.stderr
-    assert "bundle: error: no --backend; there are\n" in done.stderr
+    missing = "neither a wheel nor --backend" if task == "audit" else "no --backend"
+    assert f"bundle: error: {missing}; there are\n" in done.stderr
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """Return a function that runs `python -m bundle` in a checkout of its own, and the path of its dist folder."""
+    root = tmp_path / "checkout"
+    for package in ("bundle", "torch_fl_boot"):
+        shutil.copytree(REPOSITORY / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def run(*words):
+        command = [sys.executable, "-m", "bundle", *words]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    return run, root / "dist"
+
+
+def test_an_audit_by_backend_must_read_the_wheel_that_was_built_for_it(checkout):
+    run, dist = checkout
+    dist.mkdir()
+    wheel = WheelSpec(backend=DCU).write(dist)
+    done = run("audit", "--backend", "dcu")
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"wheel: {wheel.name}"), done.stderr
+    shutil.copy(wheel, dist / wheel.name.replace("torch_fl-0", "torch_fl-1"))
+    done = run("audit", "--backend", "dcu")
+    assert done.returncode == 4
+    assert "dcu: 2 wheels in" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--forged"]], ids=["real", "forged"])
+def test_an_audit_of_a_backend_without_a_wheel_must_say_how_to_build_one(checkout, options):
+    run, _ = checkout
+    done = run("audit", "--backend", "dcu", *options)
+    assert done.returncode == 4
+    assert "dcu: 0 wheels in" in done.stderr
+    assert f"hint: run `{' '.join(['inv wheel --backend dcu', *options])}` first" in done.stderr
 
 
 @pytest.mark.parametrize(
