@@ -1,6 +1,6 @@
 """FlagGems' operators one by one: what a route gives must be what the operator itself gives for the vendor's tensors.
 
-    python gems_sweep.py names                    the ATen operators that the package registers, one a line
+    python gems_sweep.py names                    the ATen operators that the package registers, as JSON
     python gems_sweep.py collect N OF [NAME...]   calls of ATen operators on the CPU, as PyTorch's database of operators
                                                   makes them (or its operators of these names): part N of OF parts, into
                                                   calls.N.pt in the current folder
@@ -256,7 +256,7 @@ def replay(operators: Sequence[str]) -> Iterator[dict[str, Any]]:
 def main(command: str, *arguments: str) -> None:
     """Run one of the commands."""
     if command == "names":
-        print("\n".join(registered()))
+        print(json.dumps({"names": list(registered())}))
     elif command == "collect":
         collect(int(arguments[0]), int(arguments[1]), arguments[2:])
     else:

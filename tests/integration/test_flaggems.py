@@ -18,6 +18,8 @@ from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
 from pathlib import Path
 from textwrap import dedent
+from typing import NamedTuple
+from uuid import uuid4
 
 import pytest
 import torch
@@ -25,7 +27,8 @@ from routing_runs import PYTHON_OPERATORS, START
 
 SWEEP = Path(__file__).parent / "gems_sweep.py"
 # Triton compiles kernels for each type and number of dimensions, and FlagGems tunes some of them on the way.
-SECONDS = 3000
+SECONDS = 3000.0
+GRACE = 30
 SHARES = min(16, os.cpu_count() or 1)
 # They carry this test's own tensors to the device and back.
 CARRIERS = {"copy_", "_to_copy"}
@@ -78,6 +81,13 @@ def without_flaggems():
 needs_flaggems = pytest.mark.skipif(bool(without_flaggems()), reason=without_flaggems())
 
 
+class Done(NamedTuple):
+    """How a process ended, and what it said."""
+
+    status: str
+    said: str
+
+
 class Runs:
     """Processes with operators routed to FlagGems, or to what stands for it in a folder of its own."""
 
@@ -88,29 +98,40 @@ class Runs:
             (folder / "flag_gems" / "__init__.py").write_text(LIKE)
             (folder / "flag_gems" / "ops.py").write_text("")
         path = os.pathsep.join(filter(None, (str(folder), os.environ.get("PYTHONPATH"))))
-        self.environ = {key: value for key, value in os.environ.items() if not key.startswith("FLAGOS_")}
+        left_out = ("FLAGOS_OP_", "FLAGOS_BACKEND_CONFIG", "FLAGOS_LOG")
+        self.environ = {key: value for key, value in os.environ.items() if not key.startswith(left_out)}
         self.environ |= {"PYTHONPATH": path}
+        self.seconds = SECONDS
         if package == "real" and (seconds := os.environ.get("FLAGGEMS_SECONDS")):
             self.environ["GEMS_SWEEP_END"] = str(time.time() + float(seconds))
+            self.seconds = float(seconds) + GRACE
 
     def run(self, *arguments, routed=True):
         environ = self.environ | ({"FLAGOS_BACKEND_CONFIG": str(self.conf)} if routed else {})
         command = [sys.executable, *map(str, arguments)]
-        return subprocess.run(
-            command, cwd=self.folder, env=environ, capture_output=True, text=True, timeout=SECONDS, check=False
-        )
+        with (self.folder / f"{uuid4()}.out").open("w+") as out:
+            try:
+                done = subprocess.run(
+                    command, cwd=self.folder, env=environ, stdout=out, stderr=out, timeout=self.seconds, check=False
+                )
+                status = str(done.returncode)
+            except subprocess.TimeoutExpired:
+                status = "not in time"
+            out.seek(0)
+            return Done(status, out.read())
 
     def route(self):
         """Route all that FlagGems registers and that can be; return those, and the refusals of the others."""
         listed = self.run(SWEEP, "names", routed=False)
-        assert listed.returncode == 0, listed.stderr
-        names = [name for name in listed.stdout.split() if name not in CARRIERS]
+        assert listed.status == "0", listed.said
+        (names,) = [json.loads(line)["names"] for line in listed.said.splitlines() if line.startswith('{"names')]
+        names = [name for name in names if name not in CARRIERS]
         self._write(names)
         refused = {}
         done = self.run("-c", "import torch_fl")
-        if done.returncode:
-            told = re.findall(rf"^  {re.escape(str(self.conf))}:(\d+): (.*)$", done.stderr, re.MULTILINE)
-            assert told, done.stderr
+        if done.status != "0":
+            told = re.findall(rf"^  {re.escape(str(self.conf))}:(\d+): (.*)$", done.said, re.MULTILINE)
+            assert told, done.said
             refused = {names[int(number) - 1]: words for number, words in told}
         routed = [name for name in names if name not in refused]
         self._write(routed)
@@ -124,15 +145,13 @@ class Runs:
         results, left = [], list(operators)
         while left:
             done = self.run(SWEEP, "replay", *left)
-            lines = [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+            lines = [json.loads(line) for line in done.said.splitlines() if line.startswith('{"')]
             results += [line for line in lines if "operator" in line]
             begun = [line["begins"] for line in lines if "begins" in line]
-            assert begun, f"exit status {done.returncode}\n{done.stdout}{done.stderr}"
-            if done.returncode and begun[-1] != (results[-1]["operator"] if results else None):
-                words = f"the process ended with {done.returncode}: {done.stderr[-300:]}"
-                results.append(
-                    {"operator": begun[-1], "calls": 0, "right": 0, "wrong": [], "raises": [words], "differs": []}
-                )
+            assert begun, f"{done.status}: {done.said}"
+            if done.status != "0" and begun[-1] != (results[-1]["operator"] if results else None):
+                ended = {"raises": [f"the process ended: {done.status}: {done.said[-300:]}"]}
+                results.append({"operator": begun[-1], "calls": 1, "right": 0, "wrong": [], "differs": [], **ended})
             left = left[left.index(begun[-1]) + 1 :]
         return results
 
@@ -159,7 +178,7 @@ def test_every_operator_must_give_by_its_route_what_it_gives_itself(tmp_path, pa
     shares, names = (SHARES, ()) if package == "real" else (1, SAMPLED)
     with ThreadPoolExecutor(shares) as pool:
         for done in pool.map(lambda at: runs.run(SWEEP, "collect", at, shares, *names, routed=False), range(shares)):
-            assert done.returncode == 0, done.stderr
+            assert done.status == "0", done.said
         results = [
             one for share in pool.map(runs.replay, [routed[at::shares] for at in range(shares)]) for one in share
         ]
@@ -216,5 +235,5 @@ def test_a_training_step_must_run_on_flaggems_and_the_streams_be_the_same(tmp_pa
     runs = Runs(tmp_path, "real")
     routed, _ = runs.route()
     done = runs.run("-c", START + dedent(STEP))
-    assert done.returncode == 0, f"{len(routed)} routed\n{done.stdout}{done.stderr}"
-    print(done.stdout)
+    assert done.status == "0", f"{len(routed)} routed\n{done.said}"
+    print(done.said)
