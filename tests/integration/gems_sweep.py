@@ -138,11 +138,13 @@ def collected() -> dict[str, list[tuple[Any, ...]]]:
 def _collect_one(recorder: Recorder, info: Any, dtype: torch.dtype) -> None:
     grad = bool(dtype is torch.float32 and info.supports_autograd)
     for sample in islice(info.sample_inputs("cpu", dtype, requires_grad=grad), SAMPLES):
-        for one in (sample, sample.noncontiguous()):
+        for strided in (False, True):
             for way in (_forward, _inplace, _out):
-                # The databases hold samples that some forms refuse; what they call before counts.
-                with suppress(Exception), recorder:
-                    way(info, one, grad)
+                # The databases hold samples that some forms refuse, and sparse ones; what is called before counts.
+                with suppress(Exception):
+                    one = sample.noncontiguous() if strided else sample
+                    with recorder:
+                        way(info, one, grad)
 
 
 def _forward(info: Any, sample: Any, grad: bool) -> None:
