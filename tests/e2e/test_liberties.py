@@ -89,6 +89,7 @@ LIBERTIES = [
     pytest.param("torch.rsqrt(one)", id="changes-the-storage"),
     pytest.param("torch.tanh_(one)", id="changes-the-handle"),
     pytest.param("torch.sin(one)", id="gives-it-to-a-thread"),
+    pytest.param("torch.reciprocal(one)", id="keeps-its-version-counter"),
 ]
 
 
@@ -100,5 +101,18 @@ def test_what_a_kernel_does_to_its_operand_must_end_with_the_call(run, liberty):
         {liberty}
         assert one.shape == (2, 3) and not one.requires_grad and one.cpu().tolist() == [[5.0] * 3] * 2
     look()
+    liberties.liberties_end()
+    """
+    run(program)
+
+
+def test_version_that_a_kernel_counts_up_must_be_that_of_the_operand_it_writes_to(run):
+    program = """
+    one = fresh()
+    for counted in range(0, 20, 2):
+        # Once by autograd, once by the kernel.
+        assert one._version == counted
+        torch.neg_(one)
+        look(2)
     """
     run(program)

@@ -71,10 +71,22 @@ at::Tensor& change_handle(at::Tensor& self) {
   return self;
 }
 
+at::Tensor keep_copy(const at::Tensor& self) {
+  const c10::TensorImpl& impl = impl_of(self);
+  kept().emplace_back(impl.shallow_copy_and_detach(impl.version_counter(), true));
+  return at::empty_like(self);
+}
+
+at::Tensor& count_up(at::Tensor& self) {
+  impl_of(self).bump_version();
+  return self;
+}
+
 /// Refuses an operand that is not as a call of its own would get it.
 at::Tensor look(const at::Tensor& self) {
   c10::TensorImpl& impl = impl_of(self);
   TORCH_CHECK(self.use_count() == 1 && self.weak_use_count() == 1, "someone else holds the operand");
+  TORCH_CHECK(impl.version_counter().enabled() && impl.version_counter().unique(), "someone else counts its versions");
   TORCH_CHECK(impl.autograd_meta() == nullptr, "the operand has autograd's data");
   TORCH_CHECK(impl.get_backend_meta() == nullptr, "the operand has another's meta data");
   TORCH_CHECK(impl.allow_tensor_metadata_change(), "the operand may not be resized");
@@ -91,6 +103,8 @@ TORCH_LIBRARY_IMPL(aten, CUDA, library) {
   library.impl("sqrt", TORCH_FN(reshape));
   library.impl("rsqrt", TORCH_FN(change_storage));
   library.impl("tanh_", TORCH_FN(change_handle));
+  library.impl("reciprocal", TORCH_FN(keep_copy));
+  library.impl("neg_", TORCH_FN(count_up));
   library.impl("floor", TORCH_FN(look));
 }
 

@@ -124,24 +124,40 @@ struct ImplAccess : c10::TensorImpl {
   }
 };
 
-/// Makes `to`, a TensorImpl over vendor storage, the vendor's twin of `from`, a flagos tensor: its geometry, flags and
-/// version counter.
-inline void equip_alias(const c10::TensorImpl& from, c10::TensorImpl& to) {
-  ImplAccess::copy_metadata(from, to);
-  ImplAccess::keys(to) = vendor_keys(from.key_set());
-  ImplAccess::version(to) = from.version_counter();
-  ImplAccess::device(to) = std::optional<c10::Device>(vendor_device(*ImplAccess::device(to)));
+/// What a kernel does to an operand, or to the memory of a list's element: that is no write, as far as aliases go.
+enum class Access : bool { Read, Write };
+
+/// Gives `to` a version counter. One that is written to shares its original's, whatever a kernel does to it. Any other
+/// has one of its own, which it keeps from call to call: no kernel below autograd counts up what it reads, and to share
+/// the original's costs two atomic operations per operand on memory that nothing else in the call touches. Without any
+/// counter, a kernel could not write to a detached copy; with one, autograd would refuse an inference tensor.
+inline void equip_version(const c10::TensorImpl& from, c10::TensorImpl& to, Access access) {
+  const c10::VariableVersion& original = from.version_counter();
+  c10::VariableVersion& version = ImplAccess::version(to);
+  if (access == Access::Write) {
+    version = original;
+  } else if (C10_UNLIKELY(version.enabled() != original.enabled())) {
+    version = original.enabled() ? c10::VariableVersion(0) : c10::VariableVersion();
+  }
 }
 
-/// Returns a vendor tensor with the geometry, flags and version counter of `tensor`, a flagos tensor, over `storage`.
+/// Makes `to`, a TensorImpl over vendor storage, the vendor's twin of `from`, a flagos tensor: its geometry and flags.
+C10_ALWAYS_INLINE void equip_alias(const c10::TensorImpl& from, c10::TensorImpl& to, Access access) {
+  ImplAccess::copy_metadata(from, to);
+  ImplAccess::keys(to) = vendor_keys(from.key_set());
+  ImplAccess::device(to) = std::optional<c10::Device>(vendor_device(*ImplAccess::device(to)));
+  equip_version(from, to, access);
+}
+
+/// Returns a vendor tensor with the geometry and flags of `tensor`, a flagos tensor, over `storage`.
 ///
 /// It is private to one operator call. `tensor` is only read, so that any number of threads may share it.
-inline at::Tensor make_alias(const at::Tensor& tensor, c10::Storage storage) {
+inline at::Tensor make_alias(const at::Tensor& tensor, c10::Storage storage, Access access = Access::Write) {
   const c10::TensorImpl& from = *tensor.unsafeGetTensorImpl();
-  // The VIEW constructor allocates no version counter; the alias counts on its original's.
+  // The VIEW constructor allocates no version counter.
   auto impl =
       c10::make_intrusive<c10::TensorImpl>(c10::TensorImpl::VIEW, std::move(storage), kVendorKeys, from.dtype());
-  equip_alias(from, *impl);
+  equip_alias(from, *impl, access);
   return at::Tensor(std::move(impl));
 }
 
@@ -151,14 +167,13 @@ inline bool is_fresh(const at::Tensor& result) {
   return result.use_count() == 1 && result.unsafeGetTensorImpl()->unsafe_storage().use_count() == 1;
 }
 
-/// Returns `result`, a dense vendor tensor that is_fresh(), as a flagos tensor on a new facade, by rewriting it.
-inline at::Tensor adopt_fresh(at::Tensor result) {
+/// Makes `result`, a dense vendor tensor that is_fresh(), a flagos tensor on a new facade.
+inline void adopt_fresh(at::Tensor& result) {
   c10::TensorImpl& impl = *result.unsafeGetTensorImpl();
   c10::Storage& storage = ImplAccess::storage(impl);
   storage = make_facade(c10::intrusive_ptr<c10::StorageImpl>::reclaim(storage.unsafeReleaseStorageImpl()));
   ImplAccess::keys(impl) = flagos_keys(impl.key_set());
   ImplAccess::device(impl) = flagos_device(*ImplAccess::device(impl));
-  return result;
 }
 
 /// Returns `result`, a vendor tensor, as a flagos tensor over `storage`. Rewrites it in place if nobody else holds it,

@@ -7,16 +7,18 @@ namespace flagos {
 namespace {
 
 /// Enough for an optimizer's list operators over a thousand parameters; 0.7 MB for a thread that has called those.
-constexpr size_t kLimit = 4096;
+constexpr size_t kRead = 4096;
+/// Operands that are written to are single arguments; elements of lists are not among them.
+constexpr size_t kWritten = 64;
 
 /// Only a pointer, and never destroyed: static objects that outlive the thread's own may still call operators.
 thread_local AliasPool* t_pool = nullptr;
 
 }  // namespace
 
-AliasPool::~AliasPool() {
-  while (count_ > 0) {
-    c10::intrusive_ptr<c10::TensorImpl>::reclaim(kept_[--count_]).reset();
+AliasPool::Kept::~Kept() {
+  while (count > 0) {
+    c10::intrusive_ptr<c10::TensorImpl>::reclaim(impls[--count]).reset();
   }
 }
 
@@ -26,10 +28,10 @@ AliasPool& AliasPool::of_thread() {
   }
   struct Owner {
     ~Owner() {
-      static auto* closed = new AliasPool(0);
+      static auto* closed = new AliasPool(0, 0);
       t_pool = closed;
     }
-    AliasPool pool{kLimit};
+    AliasPool pool{kRead, kWritten};
   };
   thread_local Owner owner;
   t_pool = &owner.pool;

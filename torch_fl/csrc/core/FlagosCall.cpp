@@ -121,7 +121,8 @@ at::Tensor VendorCall::take(at::Tensor result) {
     return result;
   }
   if (C10_LIKELY(is_dense_vendor(result) && result.has_storage() && is_fresh(result))) {
-    return adopt_fresh(std::move(result));
+    adopt_fresh(result);
+    return result;
   }
   return take_shared(std::move(result));
 }

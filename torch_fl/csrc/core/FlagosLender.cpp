@@ -9,7 +9,15 @@
 
 namespace flagos {
 
-const at::Tensor& Lender::lend_next(const at::Tensor& tensor) {
+bool take_fresh(at::Tensor& result) {
+  if (C10_LIKELY(is_dense_vendor(result) && storage_of(result) != nullptr && is_fresh(result))) {
+    adopt_fresh(result);
+    return true;
+  }
+  return !is_vendor(result);
+}
+
+const at::Tensor& Lender::lend_next(const at::Tensor& tensor, Access access) {
   c10::StorageImpl* storage = storage_of(tensor);
   c10::StorageImpl* vendor = vendor_storage(*storage);
   if (C10_UNLIKELY(pool_ == nullptr)) {
@@ -17,13 +25,19 @@ const at::Tensor& Lender::lend_next(const at::Tensor& tensor) {
   }
   at::Tensor& alias = aliases_[count_];
   if (C10_LIKELY(vendor != nullptr)) {
-    pool_->make(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor), alias);
+    pool_->make(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor), alias, access);
   } else {
-    pool_->make(tensor, lend_foreign(storage), alias);
+    pool_->make(tensor, lend_foreign(storage), alias, access);
     vendor = storage_of(alias);
   }
-  origins_[count_++] = {&tensor, vendor};
+  origins_[count_++] = {&tensor, vendor, access};
   return alias;
+}
+
+const at::Tensor& Lender::lend_again(size_t position) {
+  equip_version(*origins_[position].original->unsafeGetTensorImpl(), *aliases_[position].unsafeGetTensorImpl(),
+                Access::Write);
+  return aliases_[position];
 }
 
 const at::Tensor& Lender::pass(const at::Tensor& tensor) const {
@@ -39,17 +53,14 @@ const at::Tensor& Lender::pass(const at::Tensor& tensor) const {
 void Lender::end() noexcept {
   for (size_t i = 0; i < count_; ++i) {
     if (origins_[i].vendor != nullptr) {
-      pool_->take_back(aliases_[i]);
+      pool_->take_back(aliases_[i], origins_[i].access);
     }
   }
 }
 
 void Lender::take(at::Tensor* results, size_t count) {
   for (size_t i = 0; i < count; ++i) {
-    at::Tensor& result = results[i];
-    if (C10_LIKELY(is_dense_vendor(result) && storage_of(result) != nullptr && is_fresh(result))) {
-      result = adopt_fresh(std::move(result));
-    } else {
+    if (C10_UNLIKELY(!take_fresh(results[i]))) {
       take_shared(results, i);
     }
   }
@@ -78,9 +89,6 @@ void Lender::follow(const at::Tensor& original, bool geometry) {
 
 void Lender::take_shared(at::Tensor* results, size_t position) {
   at::Tensor& result = results[position];
-  if (!is_vendor(result)) {
-    return;
-  }
   for (size_t i = 0; i < count_; ++i) {
     if (aliases_[i].is_same(result)) {
       result = *origins_[i].original;

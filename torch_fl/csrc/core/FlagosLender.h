@@ -21,11 +21,15 @@
 namespace flagos {
 
 /// Where a lent operand came from. `original` is the caller's and outlives the call; `vendor` is the storage that was
-/// behind its own, null for what is not flagos'.
+/// behind its own, null for what is not flagos'. `access` is what the alias was made for.
 struct Origin {
   const at::Tensor* original;
   c10::StorageImpl* vendor;
+  Access access;
 };
+
+/// Makes `result` flagos' own if that takes no search: if it is_fresh(), or no vendor's at all. Returns whether.
+bool take_fresh(at::Tensor& result);
 
 /// The operands of one call that are lent to the vendor: `aliases[i]` stands for `*origins[i].original`. The arrays are
 /// the caller's, who knows how many operands there may be.
@@ -44,16 +48,16 @@ class Lender final {
 
   /// Returns the vendor's view of `tensor`, or `tensor` itself where it is not flagos'. One tensor that occurs twice is
   /// lent once: kernels compare operands by identity.
-  const at::Tensor& lend(const at::Tensor& tensor) {
+  const at::Tensor& lend(const at::Tensor& tensor, Access access = Access::Read) {
     if (!is_dense_flagos(tensor)) {
       return pass(tensor);
     }
     for (size_t i = 0; i < count_; ++i) {
       if (origins_[i].original->is_same(tensor)) {
-        return aliases_[i];
+        return access == Access::Read ? aliases_[i] : lend_again(i);
       }
     }
-    return lend_next(tensor);
+    return lend_next(tensor, access);
   }
 
   /// Lends the element of a list. Only operands lent before the first list are looked through, such as an out= tensor,
@@ -66,9 +70,9 @@ class Lender final {
       }
     }
     if (is_dense_flagos(tensor)) {
-      return lend_next(tensor);
+      return lend_next(tensor, Access::Read);
     }
-    origins_[count_] = {&tensor, nullptr};
+    origins_[count_] = {&tensor, nullptr, Access::Read};
     return aliases_[count_++] = pass(tensor);
   }
 
@@ -89,9 +93,12 @@ class Lender final {
   /// Returns `tensor`, which is no dense tensor of flagos, as it is; or throws c10::Error if it must not be here.
   const at::Tensor& pass(const at::Tensor& tensor) const;
   // Not inline: it would be repeated for every operand of every hot operator, for a nanosecond each.
-  const at::Tensor& lend_next(const at::Tensor& tensor);
+  const at::Tensor& lend_next(const at::Tensor& tensor, Access access);
+  /// Returns the alias of an operand that is written to also, where it was lent to be read at least.
+  const at::Tensor& lend_again(size_t position);
   c10::intrusive_ptr<c10::StorageImpl> lend_foreign(c10::StorageImpl* storage) const;
   void end() noexcept;
+  /// take() for a result that take_fresh() left.
   void take_shared(at::Tensor* results, size_t position);
   c10::Storage storage_for(c10::StorageImpl* vendor, const at::Tensor* earlier, size_t count) const;
 
@@ -142,13 +149,35 @@ struct Argument<const at::Tensor&> : OneOperand {
 template <>
 struct Argument<at::Tensor&> : OneOperand {
   static constexpr bool kWritten = true;
-  static at::Tensor& lend(Lender& lender, at::Tensor& value) { return const_cast<at::Tensor&>(lender.lend(value)); }
+  static at::Tensor& lend(Lender& lender, at::Tensor& value) {
+    return const_cast<at::Tensor&>(lender.lend(value, Access::Write));
+  }
+};
+
+/// An optional operand, as kernels take it, without a reference of its own: the lender's outlives the call, and kernels
+/// cannot put another tensor into what is const to them. To count it up and down again takes two atomic operations.
+class LentOptional final {
+ public:
+  LentOptional() = default;
+  explicit LentOptional(const at::Tensor& lent) : value_(Borrow::createBorrow(lent)) {}
+  ~LentOptional() {
+    if (value_) {
+      Borrow::destroyBorrow(*value_);
+    }
+  }
+  LentOptional(const LentOptional&) = delete;
+  LentOptional& operator=(const LentOptional&) = delete;
+  operator const std::optional<at::Tensor>&() const { return value_; }
+
+ private:
+  using Borrow = c10::MaybeOwnedTraits<at::Tensor>;
+  std::optional<at::Tensor> value_;
 };
 
 template <>
 struct Argument<const std::optional<at::Tensor>&> : OneOperand {
-  static std::optional<at::Tensor> lend(Lender& lender, const std::optional<at::Tensor>& value) {
-    return value ? std::optional<at::Tensor>(lender.lend(*value)) : std::nullopt;
+  static LentOptional lend(Lender& lender, const std::optional<at::Tensor>& value) {
+    return value ? LentOptional(lender.lend(*value)) : LentOptional();
   }
 };
 

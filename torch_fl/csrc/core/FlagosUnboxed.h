@@ -33,18 +33,16 @@ struct ListPlaces {
   c10::SmallVector<Origin, 8> origins;
 };
 
-/// Results that are values are taken from the vendor; other types pass.
-template <typename Result>
-Result take_results(Lender& /*lender*/, Result result) {
-  return result;
-}
-inline at::Tensor take_results(Lender& lender, at::Tensor result) {
-  lender.take(&result, 1);
-  return result;
-}
-inline std::vector<at::Tensor> take_results(Lender& lender, std::vector<at::Tensor> results) {
+/// Results that are values are taken from the vendor, in place; other types pass.
+template <typename Other>
+void take_results(Lender& /*lender*/, Other& /*result*/) {}
+inline void take_results(Lender& lender, at::Tensor& result) { lender.take(&result, 1); }
+inline void take_results(Lender& lender, std::vector<at::Tensor>& results) {
   lender.take(results.data(), results.size());
-  return results;
+}
+template <typename Other>
+bool take_fresh(Other& /*element*/) {
+  return true;
 }
 inline at::Tensor release(at::Tensor& tensor) { return std::move(tensor); }
 inline void restore(at::Tensor& tensor, at::Tensor& taken) { tensor = std::move(taken); }
@@ -55,15 +53,23 @@ at::Tensor release(Other& /*element*/) {
 template <typename Other>
 void restore(Other& /*element*/, at::Tensor& /*taken*/) {}
 
+/// Those that may share memory are taken together.
 template <typename... Elements>
-std::tuple<Elements...> take_results(Lender& lender, std::tuple<Elements...> results) {
-  return std::apply(
+C10_NOINLINE void take_together(Lender& lender, Elements&... elements) {
+  std::array<at::Tensor, sizeof...(Elements)> all{release(elements)...};
+  lender.take(all.data(), all.size());
+  size_t i = 0;
+  (restore(elements, all[i++]), ...);
+}
+
+template <typename... Elements>
+void take_results(Lender& lender, std::tuple<Elements...>& results) {
+  std::apply(
       [&](Elements&... elements) {
-        std::array<at::Tensor, sizeof...(Elements)> all{release(elements)...};
-        lender.take(all.data(), all.size());
-        size_t i = 0;
-        (restore(elements, all[i++]), ...);
-        return std::move(results);
+        // All of them: what is fresh shares nothing with those that are not, so that it may be taken before.
+        if (C10_UNLIKELY(!(static_cast<unsigned>(take_fresh(elements)) & ...))) {
+          take_together(lender, elements...);
+        }
       },
       results);
 }
@@ -98,7 +104,10 @@ struct Unboxed<Op, Result(Arguments...)> final {
       if constexpr (std::is_void_v<Result>) {
         call();
       } else {
-        return take_results(lender, call());
+        static_assert(!std::is_reference_v<Result>, "such an operator returns what it was given");
+        Result result = call();
+        take_results(lender, result);
+        return result;
       }
     } else {
       try {
