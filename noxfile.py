@@ -79,8 +79,8 @@ def tests(session: nox.Session) -> None:
         session.run("python", "-m", "pytest", *session.posargs)
         return
     session.run("python", "-m", "pytest", "tests/unit", "--numprocesses=auto", "--maxprocesses=4")
-    # In one process: its tests share wheels that take minutes to build.
-    session.run("python", "-m", "pytest", "tests/e2e")
+    # In two: tests/e2e/conftest.py keeps together what shares wheels, or vendors, that take minutes to build.
+    session.run("python", "-m", "pytest", "tests/e2e", "--numprocesses=2", "--dist=loadgroup")
 
 
 @nox.session

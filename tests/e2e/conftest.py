@@ -31,6 +31,17 @@ REPOSITORY = Path(__file__).parents[2]
 VARIABLE = "FLAGOS_TEST_STOCK_TORCH"
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Give all tests on finished wheels to one process, and all others to another, if there are two (xdist).
+
+    What a session's tests share takes minutes to build, and only one process at a time may build in a folder.
+    """
+    for item in items:
+        if item.path.is_relative_to(Path(__file__).parent):
+            of_wheels = {"built_wheel", "installed"} & set(getattr(item, "fixturenames", ()))
+            item.add_marker(pytest.mark.xdist_group("wheels" if of_wheels else "vendors"))
+
+
 @dataclass(frozen=True)
 class StockEnvironment:
     """A stock torch package and the interpreter of the environment that it is installed in."""
