@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
+import re
 import signal
 import sys
 import traceback
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from types import FrameType
 
+_STAGE_COMMAND = re.compile(r"`(inv \w+ --backend [\w-]+)`")
 INTERRUPTED = 130
 TERMINATED = 143
 BUG = 70
@@ -148,6 +150,11 @@ def _request(arguments: argparse.Namespace, environ: dict[str, str]) -> Request 
     )
 
 
+def _hint_for(hint: str, arguments: argparse.Namespace) -> str:
+    """Return a refusal's hint for this run: the commands in it are about the same kind of vendor."""
+    return _STAGE_COMMAND.sub(r"`\1 --forged`", hint) if vars(arguments).get("forged") else hint
+
+
 @contextmanager
 def _sigterm_raises() -> Iterator[None]:
     def stop(_number: int, _frame: FrameType | None) -> None:
@@ -174,7 +181,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if arguments.traceback:
             traceback.print_exc(file=sys.stderr)
         refusal = FileAccessError(err) if isinstance(err, OSError) else err
-        ui.error(str(refusal), hint=refusal.hint)
+        ui.error(str(refusal), hint=_hint_for(refusal.hint, arguments))
         return refusal.exit_code
     except KeyboardInterrupt:
         ui.error("interrupted", hint="run the same command again; unfinished output is made anew")

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from bundle import pipeline
 from bundle.audit import audit
 from bundle.errors import BundleError, NothingBundledError
+from bundle.locks import exclusive
 from bundle.testrun import OperatorCoverage
-from bundle.verify import HEADER, Verification, finished_wheel, write_report
+from bundle.verify import HEADER, Verification, check_wheel, finished_wheel, write_report
 from bundle.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -89,6 +91,7 @@ def audit_command(call: Call) -> int:
         report = audit(call.arguments.wheel)
     else:
         wheel = call.asked.wheel or finished_wheel(call.asked.workspace, call.asked.backend)
+        check_wheel(wheel, call.asked.workspace)
         report = pipeline.audit_own(wheel, call.asked, call.ui)
     return _show_audit(report, call, as_json=call.arguments.json)
 
@@ -112,15 +115,16 @@ def verify_command(call: Call) -> int:
 def _reported(path: Path) -> Verification:
     data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
     operators = OperatorCoverage.from_json(data.get("operators"))
-    return Verification(**{**data, "operators": operators, "problems": tuple(data["problems"])})
+    lists = {key: tuple(data.get(key, ())) for key in ("problems", "pytest_arguments")}
+    return Verification(**{**data, "operators": operators, **lists})
 
 
 def report_command(call: Call) -> int:
-    """Show the table of all verifications so far; exit code 1 if any of them failed."""
+    """Show the table of all verifications so far, but for partial ones; exit code 1 if any of them failed."""
     paths = sorted(Workspace(backend="").reports.glob("verify-*.json"))
-    if not paths:
-        raise NothingBundledError("no verification has been reported yet", stage="verify", backend="NAME")
-    results = [_reported(path) for path in paths]
+    results = [result for result in map(_reported, paths) if not result.pytest_arguments]
+    if not results:
+        raise NothingBundledError("no whole verification has been reported yet", stage="verify", backend="NAME")
     call.ui.table(HEADER, [result.row() for result in results])
     for result in results:
         differences = ", ".join(f"{name} {value:.3g}" for name, value in sorted(result.accuracy.items()))
@@ -140,9 +144,13 @@ def forge_command(call: Call) -> int:
 
 
 def clean_command(call: Call) -> int:
-    """Remove build folders; stdout: what was removed."""
-    for folder in call.request.workspace.clean():
-        call.ui.result(str(folder))
+    """Remove build folders, unless a run works in them; stdout: what was removed."""
+    workspace = call.request.workspace
+    with ExitStack() as held:
+        for lock in workspace.locks():
+            held.enter_context(exclusive(lock, backend=workspace.backend, doing=f"working in {lock.parent}"))
+        for folder in workspace.clean():
+            call.ui.result(str(folder))
     return 0
 
 

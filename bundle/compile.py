@@ -14,10 +14,17 @@ from typing import TYPE_CHECKING
 
 from bundle.backends import BACKENDS
 from bundle.errors import RefusedError, ToolError, UsageError
-from bundle.interpreters import create_environment, environment_python, pip_install, without_leaks
+from bundle.interpreters import (
+    check_compilers,
+    create_environment,
+    environment_python,
+    pip_install,
+    without_leaks,
+)
 from bundle.locks import exclusive
 from bundle.proc import run
 from bundle.selection import build_environment, selecting_variables
+from bundle.stock import install_stock
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -103,7 +110,7 @@ def build_python(stock: StockTorch, workspace: Workspace, environ: Mapping[str, 
             return environment_python(folder)
         with ui.step(f"environment with {stock.requirement} for Python {stock.python}"):
             python = create_environment(folder, stock.python, environ, ui)
-            pip_install(python, stock.pip_arguments(), environ, ui)
+            install_stock(python, stock, environ, ui)
             pip_install(python, ["--group", f"{project}:compile"], environ, ui)
         ready.write_text(wanted)
     return python
@@ -122,6 +129,7 @@ def compile_stage(inputs: CompileInputs, environ: Mapping[str, str], ui: Reporte
         RefusedError: the build gave no wheel, or more than one; or another run is compiling for this backend.
     """
     workspace = inputs.workspace
+    check_compilers(environ)
     python = build_python(inputs.stock, workspace, environ, ui)
     with exclusive(
         workspace.build / ".compile.lock", backend=inputs.backend.name, doing=f"compiling in {workspace.build}"

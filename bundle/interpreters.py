@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from bundle.errors import InputNotFoundError, RefusedError
+from bundle.errors import InputNotFoundError, RefusedError, ToolError
 from bundle.proc import run
 
 if TYPE_CHECKING:
@@ -113,6 +113,20 @@ def pip_install(python: Path, arguments: Sequence[str | Path], environ: Mapping[
     and take four times as long.
     """
     run([python, "-m", "pip", "install", "--quiet", "--no-compile", *arguments], ui=ui, env=without_leaks(environ))
+
+
+def check_compilers(environ: Mapping[str, str]) -> None:
+    """Look for the C and C++ compilers that a build will want: those of CC and CXX, else gcc and g++.
+
+    Raises:
+        ToolError: one is missing, so that a build would fail after a minute, in CMake's words.
+    """
+    for variable, usual in (("CC", "gcc"), ("CXX", "g++")):
+        program = (environ.get(variable) or usual).split()[0]
+        if shutil.which(program, path=environ.get("PATH")) is None:
+            error = ToolError(f"no compiler {program!r} on PATH, needed to compile the plugin")
+            error.hint = f"install {usual}, or name another compiler with {variable}"
+            raise error
 
 
 def package_folder(python: Path, package: str) -> Path:

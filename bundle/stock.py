@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from bundle.errors import InputNotFoundError, UsageError
-from bundle.interpreters import installed_versions, without_leaks
+from bundle.errors import InputNotFoundError, ToolError, UsageError
+from bundle.interpreters import installed_versions, pip_install, without_leaks
 from bundle.proc import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
+    from pathlib import Path
 
     from bundle.backends import Backend
     from bundle.ui import Reporter
@@ -50,6 +51,22 @@ class StockTorch:
     def pip_arguments(self) -> tuple[str, ...]:
         """Return what follows `pip install`."""
         return (self.requirement, *(("--index-url", self.index) if self.index else ()))
+
+
+def install_stock(python: Path, stock: StockTorch, environ: Mapping[str, str], ui: Reporter) -> None:
+    """Install a stock torch into an environment.
+
+    Raises:
+        ToolError: pip failed; its last lines are quoted, and the hint names the variables.
+    """
+    try:
+        pip_install(python, stock.pip_arguments(), environ, ui)
+    except ToolError as err:
+        err.hint = (
+            f"{stock.requirement} was to come from {stock.index or 'the index that pip is configured for'}: "
+            "TORCH_FL_STOCK_INDEX names another (empty: pip's own), TORCH_FL_STOCK_TORCH another version"
+        )
+        raise
 
 
 def requested(environ: Mapping[str, str]) -> tuple[str, str]:

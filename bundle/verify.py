@@ -19,6 +19,7 @@ from bundle.errors import InputNotFoundError, NothingBundledError, RefusedError
 from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
 from bundle.manifest import BUNDLE_FILE, Manifest, read_manifest
 from bundle.selection import selecting_variables
+from bundle.stock import install_stock
 from bundle.testrun import OperatorCoverage, Verdict, judge, read_report
 from bundle.verify_checks import (
     Facts,
@@ -92,12 +93,16 @@ class Verification:
     operators: OperatorCoverage | None = None
     accuracy: dict[str, float]
     problems: tuple[str, ...]
+    suite: str = "full"
+    pytest_arguments: tuple[str, ...] = ()
     schema: int = SCHEMA
 
     @property
     def title(self) -> str:
         """The backend, and what sets this result apart from others of it."""
-        remarks = [*(["forged"] if self.forged else []), *([self.strategy] if self.strategy != STRATEGIES[0] else [])]
+        usual = ("", STRATEGIES[0], "full")
+        extent = "partial" if self.pytest_arguments else self.suite
+        remarks = [word for word in ("forged" if self.forged else "", self.strategy, extent) if word not in usual]
         return f"{self.backend} ({', '.join(remarks)})" if remarks else self.backend
 
     def row(self) -> tuple[str, ...]:
@@ -150,7 +155,7 @@ def check_wheel(wheel: Path, workspace: Workspace) -> None:
     if found != expected:
         raise RefusedError(
             f"{wheel.name} is of backend {found[0]} ({found[1]} vendor); expected {expected[0]} ({expected[1]} vendor)",
-            hint=f"verify it with --backend {manifest.backend}{' --forged' if manifest.forged else ''}",
+            hint=f"name it with --backend {manifest.backend}{' --forged' if manifest.forged else ''}",
         )
 
 
@@ -176,7 +181,7 @@ def _install(inputs: VerifyInputs, folder: Path, environ: Mapping[str, str], ui:
     project = inputs.workspace.repository / "pyproject.toml"
     python = create_environment(folder / "env", stock.python, environ, ui)
     with ui.step(f"{name}: install {stock.requirement} and the test tools"):
-        pip_install(python, stock.pip_arguments(), environ, ui)
+        install_stock(python, stock, environ, ui)
         pip_install(python, ["--group", f"{project}:verify"], environ, ui)
     with ui.step(f"{name}: install {inputs.wheel.name}"):
         links = ("--find-links", str(inputs.find_links)) if inputs.find_links else ()
@@ -247,6 +252,8 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
         devices=facts.devices,
         torch=facts.torch,
         strategy=facts.strategy,
+        suite=inputs.suite,
+        pytest_arguments=inputs.pytest_arguments,
         accuracy=accuracy,
         problems=tuple(problems),
         **counts,
@@ -254,9 +261,13 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
 
 
 def write_report(result: Verification, workspace: Workspace) -> Path:
-    """Write `reports/verify-<backend>.json`, or `verify-<backend>-relink.json`, and return its path."""
+    """Write `reports/verify-<backend>.json`, or `verify-<backend>-relink.json`, and return its path.
+
+    A run with arguments to pytest, which may leave tests out, goes to a file of its own: `...-partial.json`.
+    """
     workspace.reports.mkdir(parents=True, exist_ok=True)
     suffix = f"-{result.strategy}" if result.strategy != STRATEGIES[0] else ""
+    suffix += "-partial" if result.pytest_arguments else ""
     path = workspace.reports / f"verify-{result.backend}{suffix}.json"
     partial = path.with_suffix(".partial")
     partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")

@@ -56,14 +56,17 @@ class Workspace:
         """Return the folder of verification reports."""
         return self.repository / "reports"
 
+    def _built(self) -> tuple[Path, ...]:
+        build = self.repository / "build"
+        return (build / self.backend, build / f"{self.backend}-forged", self.forge)
+
+    def locks(self) -> tuple[Path, ...]:
+        """Return the lock files of runs in this backend's build folders, real and forged, that there have been."""
+        return tuple(lock for folder in self._built() for lock in sorted(folder.glob(".*.lock")))
+
     def clean(self) -> tuple[Path, ...]:
         """Remove this backend's build folders, real and forged, and return what was removed."""
-        folders = (
-            self.repository / "build" / self.backend,
-            self.repository / "build" / f"{self.backend}-forged",
-            self.forge,
-        )
-        present = tuple(folder for folder in folders if folder.exists())
+        present = tuple(folder for folder in self._built() if folder.exists())
         for folder in present:
             shutil.rmtree(folder)
         return present

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 import shutil
@@ -86,14 +87,46 @@ def checkout(tmp_path):
 
 def test_an_audit_by_backend_must_read_the_wheel_that_was_built_for_it(checkout):
     run, dist = checkout
-    dist.mkdir()
-    wheel = WheelSpec(backend=DCU).write(dist)
-    done = run("audit", "--backend", "dcu")
+    (dist / "forged").mkdir(parents=True)
+    wheel = WheelSpec(backend=DCU, label="dtk.forged").write(dist / "forged")
+    done = run("audit", "--backend", "dcu", "--forged")
     assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"wheel: {wheel.name}"), done.stderr
-    shutil.copy(wheel, dist / wheel.name.replace("torch_fl-0", "torch_fl-1"))
-    done = run("audit", "--backend", "dcu")
+    shutil.copy(wheel, wheel.with_name(wheel.name.replace("torch_fl-0", "torch_fl-1")))
+    done = run("audit", "--backend", "dcu", "--forged")
     assert done.returncode == 4
     assert "dcu: 2 wheels in" in done.stderr
+
+
+def test_an_audit_by_backend_must_refuse_a_wheel_of_another(checkout):
+    run, dist = checkout
+    wheel = WheelSpec(backend=DCU).write(dist.parent)
+    assert run("audit", str(wheel)).returncode == 0
+    for backend, kind in (("metax", "forged"), ("dcu", "real")):
+        done = run("audit", "--backend", backend, *(["--forged"] if kind == "forged" else []), str(wheel))
+        assert done.returncode == 9
+        assert f"is of backend dcu (forged vendor); expected {backend} ({kind} vendor)" in done.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--forged"]], ids=["real", "forged"])
+def test_the_next_step_must_be_about_the_same_kind_of_vendor(checkout, options):
+    run, _ = checkout
+    done = run("repack", "--backend", "metax", *options)
+    assert done.returncode == 3
+    assert f"hint: run `{' '.join(['inv compile --backend metax', *options])}` first\n" in done.stderr
+
+
+def test_clean_must_spare_folders_that_a_run_works_in(checkout):
+    run, dist = checkout
+    lock = dist.parent / "build" / "dcu-forged" / ".bundle.lock"
+    lock.parent.mkdir(parents=True)
+    with lock.open("w") as stream:
+        fcntl.flock(stream, fcntl.LOCK_EX)
+        done = run("clean", "--backend", "dcu")
+        assert done.returncode == 9
+        assert f"dcu: another run is working in {lock.parent}" in done.stderr
+        assert lock.exists()
+    assert run("clean", "--backend", "dcu").returncode == 0
+    assert not lock.parent.exists()
 
 
 @pytest.mark.parametrize("options", [[], ["--forged"]], ids=["real", "forged"])

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import io
+import os
+import sys
+from pathlib import Path
 
 import pytest
 
 from bundle.backends import CUDA, DCU
-from bundle.errors import UsageError
-from bundle.stock import DEFAULT_INDEX, StockTorch, nearest, requested, resolve
+from bundle.errors import ToolError, UsageError
+from bundle.interpreters import check_compilers
+from bundle.stock import DEFAULT_INDEX, StockTorch, install_stock, nearest, requested, resolve
 from bundle.ui import Reporter
 
 
@@ -84,3 +88,29 @@ def test_stock_torch_must_install_from_its_index():
     own = StockTorch(version="2.13.0+cpu", index="", python="3.11")
     assert own.pip_arguments() == ("torch==2.13.0+cpu",)
     assert own.base_version == "2.13.0"
+
+
+def test_index_that_cannot_be_reached_must_be_named_with_its_variables(tmp_path):
+    # No such version, whatever else pip is configured to look through.
+    stock = StockTorch(version="2.13.99+cpu", index=(tmp_path / "nowhere").as_uri(), python="3.11")
+    with pytest.raises(ToolError) as caught:
+        install_stock(Path(sys.executable), stock, os.environ, Reporter(err=io.StringIO()))
+    assert caught.value.hint == (
+        f"torch==2.13.99+cpu was to come from {stock.index}: "
+        "TORCH_FL_STOCK_INDEX names another (empty: pip's own), TORCH_FL_STOCK_TORCH another version"
+    )
+
+
+@pytest.mark.parametrize(
+    ("variables", "program", "hint"),
+    [
+        ({}, "gcc", "install gcc, or name another compiler with CC"),
+        ({"CC": "true", "CXX": "no-such-g++ -O2"}, "no-such-g++", "install g++, or name another compiler with CXX"),
+    ],
+    ids=["none", "named"],
+)
+def test_missing_compiler_must_be_named_before_anything_is_built(tmp_path, variables, program, hint):
+    (tmp_path / "true").touch(mode=0o755)
+    with pytest.raises(ToolError, match=f"no compiler '{program}' on PATH".replace("+", "[+]")) as caught:
+        check_compilers({**variables, "PATH": str(tmp_path)})
+    assert caught.value.hint == hint

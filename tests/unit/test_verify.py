@@ -67,7 +67,7 @@ def test_another_backends_wheel_must_be_refused_before_anything_is_installed(tmp
     with pytest.raises(RefusedError) as caught:
         check_wheel(path, workspace(tmp_path))
     assert str(caught.value) == (f"{path.name} is of backend dcu (forged vendor); expected metax (forged vendor)")
-    assert caught.value.hint == "verify it with --backend dcu --forged"
+    assert caught.value.hint == "name it with --backend dcu --forged"
 
 
 def test_a_forged_wheel_must_not_pass_for_a_real_one(tmp_path):
@@ -164,7 +164,7 @@ def test_workers_must_share_the_processors(tmp_path):
 def test_the_report_must_hold_what_the_row_shows(tmp_path):
     path = write_report(RESULT, workspace(tmp_path, DCU))
     assert path == tmp_path / "reports" / "verify-dcu.json"
-    assert json.loads(path.read_text()) == {**asdict(RESULT), "problems": []}
+    assert json.loads(path.read_text()) == {**asdict(RESULT), "problems": [], "pytest_arguments": []}
     assert list(path.parent.iterdir()) == [path]
     assert dict(zip(HEADER, RESULT.row(), strict=True)) == {
         "backend": "dcu (forged)",
@@ -249,6 +249,12 @@ def test_report_of_a_relinked_run_must_stand_beside_the_preloaded_one(tmp_path):
     assert write_report(RESULT, place).name == "verify-dcu.json"
     assert write_report(relinked, place).name == "verify-dcu-relink.json"
     assert (RESULT.row()[0], relinked.row()[0]) == ("dcu (forged)", "dcu (forged, relink)")
+
+
+def test_report_must_say_how_much_was_tested_and_a_partial_one_must_not_stand_for_the_whole(tmp_path):
+    place, partial = workspace(tmp_path), replace(RESULT, pytest_arguments=("-k", "one"))
+    assert write_report(partial, place).name == "verify-dcu-partial.json"
+    assert (replace(RESULT, suite="core").title, partial.title) == ("dcu (forged, core)", "dcu (forged, partial)")
 
 
 def test_strategy_must_reach_the_tests_whatever_the_caller_has_set(tmp_path):
