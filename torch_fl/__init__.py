@@ -38,7 +38,7 @@ def _import_torch(started: Started) -> None:
         raise
     except (ImportError, OSError) as err:  # OSError: torch opens some of its libraries by ctypes
         core = "its own core" if started.plan is None else "the bundle's core"
-        raise TorchImportError(started.build.backend, str(err), core=core) from err
+        raise TorchImportError(started.build.backend, str(err), core=core, absent=started.absent) from err
 
 
 def bundle() -> BundleInfo:

@@ -8,17 +8,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.errors import FlagosImportError, TorchMissingError
-from torch_fl_boot.manifest import read_build_record, read_manifest
+from torch_fl_boot.errors import DriverMissingError, FlagosImportError, TorchMissingError
+from torch_fl_boot.manifest import VENDOR_CORE, read_build_record, read_manifest
 from torch_fl_boot.maps import mapped_libraries
 from torch_fl_boot.notice import say
+from torch_fl_boot.plan import plan_preload
 from torch_fl_boot.preflight import check_files, check_stock, check_target
+from torch_fl_boot.preload import require_driver
 from torch_fl_boot.relink import Action, Outcome, relink, restore
 from torch_fl_boot.relink.errors import USE_PRELOAD, RelinkRefusedError
 from torch_fl_boot.stock import RELINK_TRACES, base_version, locate_package, stock_in
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from torch_fl_boot.manifest import Manifest
+    from torch_fl_boot.stock import StockTorch
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,7 +59,21 @@ def relink_torch(package: Path, torch: Path | None) -> Changed:
     stock = stock_in(torch.absolute() if torch is not None else locate_package(expected), expected)
     check_stock(stock, manifest)
     check_files(manifest, package / manifest.bundle_dir)
-    return _changed(relink(manifest, package, stock, notify=say))
+    _check_driver(manifest, package, stock)
+    return _changed(relink(manifest, package, stock, notify=say), idle="already relinked")
+
+
+def _check_driver(manifest: Manifest, package: Path, stock: StockTorch) -> None:
+    """Refuse where a relinked torch could not be imported: it needs the driver stack as the vendor's core does."""
+    if manifest.core != VENDOR_CORE:
+        return
+    try:
+        require_driver(plan_preload(manifest, package / manifest.bundle_dir, stock, os.environ))
+    except DriverMissingError as err:
+        what = (
+            f"{stock.lib} was left as it is, since a relinked torch cannot be imported without the driver: {err.what}"
+        )
+        raise RelinkRefusedError(what, hint=f"{err.hint}; or {USE_PRELOAD}") from err
 
 
 def restore_torch(torch: Path | None) -> Changed:
@@ -64,12 +83,12 @@ def restore_torch(torch: Path | None) -> Changed:
         FlagosImportError: there is no torch, or it was refused.
     """
     if torch is None:
-        return _changed(restore(locate_package(), notify=say))
+        return _changed(restore(locate_package(), notify=say), idle="not relinked")
     package = torch.absolute()
     signs = [package / "version.py", *(package / "lib" / name for name in RELINK_TRACES)]
     if not any(os.path.lexists(sign) for sign in signs):
         raise TorchMissingError(f"{package} holds none, and no backup of one", expected="")
-    return _changed(restore(package, notify=say))
+    return _changed(restore(package, notify=say), idle="not relinked")
 
 
 def heal(torch: str) -> None:
@@ -97,12 +116,14 @@ def describe_outcome(outcome: Outcome) -> str:
     return "\n".join(lines)
 
 
-def _changed(outcome: Outcome) -> Changed:
+def _changed(outcome: Outcome, *, idle: str) -> Changed:
+    """Describe the outcome; `idle` says why there may have been nothing to do."""
+    nothing = outcome.action is Action.NOTHING and not outcome.pending and outcome.aside is None
     return Changed(
         action=outcome.action.value,
         lib=outcome.lib,
         names=outcome.names,
         pending=outcome.pending,
         aside=outcome.aside,
-        text=describe_outcome(outcome),
+        text=f"{outcome.lib}: nothing to do: {idle}" if nothing else describe_outcome(outcome),
     )

@@ -6,7 +6,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from torch_fl_boot.doctor_devices import Device, Devices, ask_devices, check_devices
-from torch_fl_boot.doctor_install import check_files, check_hashes, check_proc, check_versions, read_installation
+from torch_fl_boot.doctor_install import (
+    check_files,
+    check_first,
+    check_hashes,
+    check_proc,
+    check_versions,
+    read_installation,
+)
 from torch_fl_boot.doctor_load import LoadView, Need, check_load, view_load
 from torch_fl_boot.errors import FlagosImportError
 from torch_fl_boot.plugins import GROUP, other_plugins
@@ -111,6 +118,7 @@ def _devices(
 
 
 def _surroundings(installation: Installation, environ: Mapping[str, str]) -> Iterator[Finding]:
+    yield from check_first(installation)
     hook = hook_state(environ)
     if installation.manifest is not None and hook != HOOK_ON:
         yield Finding(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import importlib.util
 import os
 import platform
 import sys
@@ -90,6 +91,17 @@ def check_versions(installation: Installation) -> Iterator[Finding]:
         expected = base_version(record.torch)
         hint = f"pip install torch=={expected}+cpu, or install the torch_fl wheel built for {stock.version}"
         yield _error("R005", stock.package, f"torch {stock.version}", f"torch {expected}", hint)
+
+
+def check_first(installation: Installation) -> Iterator[Finding]:
+    """Look whether `import torch_fl` in an interpreter started like this one takes the package that was examined."""
+    spec = importlib.util.find_spec(installation.package.name)
+    places = [
+        os.path.realpath(place) for place in (spec.submodule_search_locations if spec is not None else None) or ()
+    ]
+    if places and os.path.realpath(installation.package) not in places:
+        hint = "run from another directory, or remove the entry that leads to it from PYTHONPATH"
+        yield _error("R053", "sys.path", ", ".join(places), str(installation.package), hint)
 
 
 def check_proc() -> Iterator[Finding]:

@@ -137,16 +137,15 @@ def _stack_is_absent(view: LoadView) -> bool:
 def _driver_missing(view: LoadView, soname: str, needed_by: str, *, absent: bool) -> Finding:
     manifest = view.installation.manifest
     places = dict.fromkeys((*view.settings.library_path, *(manifest.driver_dirs if manifest is not None else ())))
-    packages = f", and pip install {' '.join(view.plan.requirements)}" if view.plan.requirements else ""
-    backend = view.plan.backend
     finding = _error(
         "R020",
         soname,
         f"nowhere; needed by {needed_by}",
         f"in {', '.join((*places, 'the directories of ld.so.conf'))}",
-        f"install the {backend} driver and SDK, or source the SDK's environment script{packages}",
+        view.plan.driver_hint,
     )
-    return replace(finding, severity=Severity.WARNING) if absent else finding
+    # A relinked torch cannot be imported at all then.
+    return replace(finding, severity=Severity.WARNING) if absent and not view.plan.relinked else finding
 
 
 def _left_out(view: LoadView) -> Iterator[Finding]:

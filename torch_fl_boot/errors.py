@@ -140,19 +140,20 @@ class UnreadableBundleError(FlagosImportError):
 
 
 class DriverMissingError(FlagosImportError):
-    """Libraries of the vendor's driver stack that this machine lacks (`missing`); the loader's own words are kept."""
+    """Libraries of the vendor's driver stack that this machine lacks (`missing`); the loader's own words are kept.
+
+    `relinked` says that torch/lib leads to the bundle, so that torch itself needs them.
+    """
 
     def __init__(
-        self, backend: str, missing: Mapping[str, str], *, searched: Iterable[str], requirements: Iterable[str]
+        self, backend: str, missing: Mapping[str, str], *, searched: Iterable[str], hint: str, relinked: bool = False
     ) -> None:
-        self.missing = tuple(missing)
+        self.missing, self.relinked = tuple(missing), relinked
         lines = "\n".join(f"  {words}" for words in missing.values())
-        packages = " ".join(requirements)
-        install = f", and pip install {packages}" if packages else ""
         super().__init__(
             f"{backend}: libraries of the driver stack were not found: {', '.join(missing)}; "
             f"looked in {', '.join((*searched, 'the directories of ld.so.conf'))}\n{lines}",
-            hint=f"install the {backend} driver and SDK, or source the SDK's environment script{install}",
+            hint=hint,
         )
 
 
@@ -206,9 +207,16 @@ class LeftoverError(FlagosImportError):
 
 
 class TorchImportError(FlagosImportError):
-    """Stock torch does not start, on the bundle's core or (a plain build) its own; the cause is chained."""
+    """Stock torch does not start, on the bundle's core or (a plain build) its own; the cause is chained.
 
-    def __init__(self, backend: str, words: str, *, core: str) -> None:
+    `absent` is what the machine lacks of the driver stack; a relinked torch does not start for want of that.
+    """
+
+    def __init__(self, backend: str, words: str, *, core: str, absent: DriverAbsentError | None = None) -> None:
+        if absent is not None and absent.relinked:
+            what = f"torch is relinked to the bundle, and the driver stack lacks {', '.join(absent.missing)}"
+            super().__init__(f"{backend}: torch could not be imported: {words}; {what}", hint=absent.hint)
+            return
         super().__init__(
             f"{backend}: stock torch could not be imported on {core}: {words}",
             hint="stock torch is incomplete, or does not belong to the bundle; reinstall torch and torch_fl",

@@ -6,7 +6,8 @@ import os
 import sys
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.start import finish, is_plain, start_for_torch
+from torch_fl_boot.notice import warn_of_driver
+from torch_fl_boot.start import PLUGIN, absent_driver, finish, is_plain, start_for_torch
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -37,9 +38,20 @@ def execute(exec_module: Callable[[ModuleType], None], module: ModuleType) -> No
         MixedCoreError: torch runs on a mixture.
     """
     started = _load_bundle(module)
-    exec_module(module)
+    try:
+        exec_module(module)
+    except (ImportError, OSError):  # OSError: torch opens some of its libraries by ctypes
+        _explain()
+        raise
     if started is not None:
         finish(started, os.environ)
+
+
+def _explain() -> None:
+    """Say why torch did not start if it is relinked and lacks the driver; `import torch_fl` says so by itself."""
+    absent = absent_driver()
+    if absent is not None and absent.relinked and PLUGIN not in sys.modules:
+        warn_of_driver(absent, "torch cannot be imported, since it is relinked")
 
 
 def _load_bundle(module: ModuleType) -> Started | None:

@@ -24,12 +24,21 @@ def warn(error: Exception, *, where: str = "") -> None:
 
     Not by `warnings`: a filter that turns warnings into errors would take torch away from the program.
     """
+    line = _one_line(error)
+    if line not in _SAID:
+        _SAID.add(line)
+        say(f"warning: torch runs without flagos{where}: {line}")
+
+
+def warn_of_driver(error: Exception, what: str) -> None:
+    """Say in one line `what` has become of torch/lib for want of the driver that `error` names."""
+    say(f"warning: {what}: {_one_line(error)}")
+
+
+def _one_line(error: Exception) -> str:
     what, hint = getattr(error, "what", ""), getattr(error, "hint", "")
     if not (what and hint):  # no FlagosImportError
         what = f"{type(error).__name__}: {error}"
         damaged = isinstance(error, (ImportError, OSError))
         hint = "reinstall torch_fl" if damaged else "this is a fault of torch_fl, please report it"
-    line = " ".join(f"{what}; hint: {hint}".split())
-    if line not in _SAID:
-        _SAID.add(line)
-        say(f"warning: torch runs without flagos{where}: {line}")
+    return " ".join(f"{what}; hint: {hint}".split())

@@ -46,7 +46,8 @@ class PreloadPlan:
     """The libraries to open, dependencies first: `borrowed` from stock torch, then the bundle's `steps`.
 
     `origins` says for each library name the one path it may come from; `runtime_libraries` name the vendor's runtime;
-    `library_path` and `ld_preload` are the entries of LD_LIBRARY_PATH and LD_PRELOAD, for messages.
+    `library_path` and `ld_preload` are the entries of LD_LIBRARY_PATH and LD_PRELOAD, for messages. `relinked` says
+    that torch/lib leads to a vendor's core, so that torch itself cannot be imported without the driver stack.
     """
 
     backend: str
@@ -60,6 +61,19 @@ class PreloadPlan:
     runtime_libraries: tuple[str, ...] = ()
     library_path: tuple[str, ...] = ()
     ld_preload: tuple[str, ...] = ()
+    forged: bool = False
+    relinked: bool = False
+
+    @property
+    def driver_hint(self) -> str:
+        """The next step where libraries of the driver stack are missing."""
+        install = f"install the {self.backend} driver and SDK, or source the SDK's environment script"
+        if self.forged:
+            printed = f"put the driver_dirs that `inv forge --backend {self.backend}` prints on LD_LIBRARY_PATH"
+            install = f"this wheel is forged: {printed}"
+        packages = f", and pip install {' '.join(self.requirements)}" if self.requirements else ""
+        restore = "; or run `python -m torch_fl restore`, which gives torch its own libraries back"
+        return f"{install}{packages}{restore if self.relinked else ''}"
 
     def is_driver(self, soname: str) -> bool:
         """Whether a library of this name belongs to the target machine."""
@@ -100,6 +114,8 @@ def plan_preload(manifest: Manifest, bundle: Path, stock: StockTorch, environ: M
         sdk_version=manifest.sdk_version,
         library_path=tuple(filter(None, environ.get("LD_LIBRARY_PATH", "").split(":"))),
         ld_preload=tuple(environ.get("LD_PRELOAD", "").replace(":", " ").split()),
+        forged=manifest.forged,
+        relinked=manifest.core == VENDOR_CORE and stock.is_relinked,
     )
 
 

@@ -132,6 +132,19 @@ def check_driver(plan: PreloadPlan, *, needs_driver: bool) -> _Lacking:
     return lacking
 
 
+def require_driver(plan: PreloadPlan, *, needs_driver: bool = False) -> None:
+    """Refuse where a library that is not optional would lack a part of the driver stack; loads nothing.
+
+    Raises:
+        DriverAbsentError: as `preload`.
+        DriverMissingError: the driver stack is there, and incomplete.
+    """
+    lacking = check_driver(plan, needs_driver=needs_driver)
+    needed = {step: missing for step, missing in lacking.items() if not step.optional}
+    if needed:
+        raise _driver_error(DriverMissingError, plan, needed)
+
+
 def _is_absent(plan: PreloadPlan, lacking: _Lacking, *, needs_driver: bool) -> bool:
     """Say what `stack_is_absent` says; a library that is found but lacks a need of its own is found."""
     words = {soname: said for missing in lacking.values() for soname, said in missing.items()}
@@ -195,7 +208,8 @@ def _driver_error(
     for step in plan.steps:
         if step.driver and not step.optional:
             searched |= dict.fromkeys(step.runpath)
-    return kind(plan.backend, missing or otherwise or {}, searched=searched, requirements=plan.requirements)
+    found = missing or otherwise or {}
+    return kind(plan.backend, found, searched=searched, hint=plan.driver_hint, relinked=plan.relinked)
 
 
 def _missing_driver(step: Step) -> dict[str, str]:

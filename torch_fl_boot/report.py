@@ -61,6 +61,7 @@ CODES: Mapping[str, str] = {
     "R050": "the import hook is off, so that plain `import torch` runs on stock torch",
     "R051": "another plugin for PrivateUse1 is installed",
     "R052": "the entry points of an installed distribution cannot be read",
+    "R053": "another torch_fl comes first on sys.path",
     "R060": "torch/lib is relinked, but not as this wheel would relink it",
     "R070": "more than one GNU OpenMP runtime would be in the process",
 }

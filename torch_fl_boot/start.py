@@ -13,7 +13,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.errors import DriverAbsentError, LeftoverError
+from torch_fl_boot.errors import DriverAbsentError, DriverMissingError, LeftoverError, MissingIdentityError
 from torch_fl_boot.manifest import (
     BUILD_FILE,
     BUNDLE_FILE,
@@ -24,13 +24,13 @@ from torch_fl_boot.manifest import (
     read_manifest,
 )
 from torch_fl_boot.maps import mapped_libraries
-from torch_fl_boot.notice import warn
+from torch_fl_boot.notice import warn, warn_of_driver
 from torch_fl_boot.once import Once
 from torch_fl_boot.origin import check_origins
 from torch_fl_boot.paths import is_file
 from torch_fl_boot.plan import RELINK, PreloadPlan, choose_strategy, plan_preload
 from torch_fl_boot.preflight import ProcessState, check_files, check_process, check_stock, check_target
-from torch_fl_boot.preload import Preloaded, already_loaded, check_driver, preload
+from torch_fl_boot.preload import Preloaded, already_loaded, preload, require_driver
 from torch_fl_boot.stock import locate_stock
 from torch_fl_boot.version import restore_version_fields
 
@@ -96,8 +96,12 @@ def start(package: Path, environ: Mapping[str, str]) -> Started:
 
     Raises:
         FlagosImportError: nothing of the bundle is loaded, now or at any later attempt.
+        MissingIdentityError: also where the hook has loaded the bundle of a wheel that a source tree comes before.
     """
-    return _STARTED(lambda: _attempt(package, environ, torch_imported=torch_is_imported(), needs_driver=False))
+    started = _STARTED(lambda: _attempt(package, environ, torch_imported=torch_is_imported(), needs_driver=False))
+    if not os.path.lexists(package / BUILD_FILE):
+        raise MissingIdentityError(package / BUILD_FILE)
+    return started
 
 
 def start_for_torch(environ: Mapping[str, str], *, torch_imported: bool) -> Started | None:
@@ -116,7 +120,8 @@ def start_for_torch(environ: Mapping[str, str], *, torch_imported: bool) -> Star
         raise
     except Exception as err:  # noqa: BLE001 - not even a mistake of ours may take torch away from the user
         if not reported:
-            warn(err, where=", on its own libraries")
+            relinked = isinstance(err, DriverMissingError) and err.relinked
+            warn(err, where=", if it starts at all: it is relinked" if relinked else ", on its own libraries")
     return None
 
 
@@ -148,13 +153,15 @@ def _attempt(package: Path, environ: Mapping[str, str], *, torch_imported: bool,
     try:
         if strategy == RELINK:
             # Where the bundle cannot run, a torch that leads to it could not be imported at all.
-            check_driver(plan, needs_driver=needs_driver)
+            require_driver(plan, needs_driver=needs_driver)
         if strategy == RELINK or stock.is_relinked:
             from torch_fl_boot.relink.at_import import change_disk  # noqa: PLC0415 - half of the runtime's import time
 
             change_disk(strategy, manifest, package, stock)
         preloaded = _load(plan, state, needs_driver=needs_driver)
     except DriverAbsentError as err:
+        if strategy == RELINK and not stock.is_relinked:
+            warn_of_driver(err, f"{stock.lib} was not relinked, as FLAGOS_CORE asks for, and torch runs without flagos")
         return Started(build=build, manifest=manifest, strategy=strategy, absent=err)
     return Started(build=build, manifest=manifest, strategy=strategy, plan=plan, preloaded=preloaded)
 

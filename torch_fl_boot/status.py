@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from torch_fl_boot.doctor_install import check_files, check_proc, check_versions, read_installation
+from torch_fl_boot.doctor_install import check_files, check_first, check_proc, check_versions, read_installation
 from torch_fl_boot.errors import FlagosImportError
 from torch_fl_boot.hook_import import is_installed, is_off
 from torch_fl_boot.info import STOCK_CORE, version_of
@@ -116,6 +116,7 @@ def _cheap_problems(installation: Installation | None, environ: Mapping[str, str
         yield from check_strategy(installation, environ)
         yield from check_files(installation)
         yield from check_relink(installation)
+        yield from check_first(installation)
 
 
 def check_strategy(installation: Installation, environ: Mapping[str, str]) -> Iterator[Finding]:

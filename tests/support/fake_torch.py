@@ -196,7 +196,7 @@ class FakeSite:
         self.manifest = {
             "schema": 1, "backend": "fake", "title": "Fake", "core": core, "strategy": "preload",
             "bundle_dir": "lib_fake", "torch": TORCH, "python": PYTHON, "machine": MACHINE, "label": "fk",
-            "forged": True, "vendor_torch": f"{TORCH}+fake1", "sdk_version": "7.1", "runtime_prefix": "fake",
+            "forged": False, "vendor_torch": f"{TORCH}+fake1", "sdk_version": "7.1", "runtime_prefix": "fake",
             "runtime_libraries": [], "gems_vendor": "fakevendor", "files": files,
             "load": [{"name": name, "when": "driver" if name in NVRTC else "always"} for name in libraries],
             "driver_sonames": ["libdriver*.so*"], "driver_dirs": [str(self.sdk)],

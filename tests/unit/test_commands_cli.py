@@ -97,7 +97,7 @@ def test_status_must_say_what_is_installed(site):
     done = command(site, "status", environ={"FLAGOS_HOOK": "0", "HOME": "/"})
     assert done.stdout == (
         f"state      preload, hook absent\nusable     yes\n"
-        f"backend    fake (forged), core vendor, vendor torch 2.10.0+fake1, SDK 7.1\n"
+        f"backend    fake, core vendor, vendor torch 2.10.0+fake1, SDK 7.1\n"
         f"torch_fl   0.1.0+fk in {site.root}/torch_fl\ntorch      2.10.0+cpu in {site.root}/torch\n"
         f"python     {sys.version.split()[0]} at {sys.executable}\n"
         f"bundle     9 files, {sum(file['size'] for file in site.manifest['files']) / 1e6:.1f} MB in {site.bundle}\n"

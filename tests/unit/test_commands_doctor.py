@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 ERROR, WARNING, NOTE = "error", "warning", "note"
 # In a site without libflagos and without the wheel's .pth.
 USUAL = {"R040", "R050"}
-# Provoked here, in test_runtime_errors_load.py (a real noexec mount), test_commands_devices.py and ..._failures.py.
-ELSEWHERE = {"R007", "R012", "R013", "R041", "R052"}
+# Provoked here, in test_runtime_errors_load.py (a real noexec mount), test_commands_devices.py, ..._failures.py and
+# test_runtime_source_tree.py.
+ELSEWHERE = {"R007", "R012", "R013", "R041", "R052", "R053"}
 
 
 def change(site: FakeSite, **fields: object) -> None:

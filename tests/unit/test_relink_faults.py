@@ -257,7 +257,7 @@ def test_commands_must_say_what_they_did_where_torch_fl_does_not_start(tmp_path)
 
     assert run("status").startswith("state      preload, hook absent\n")
     assert run("relink").startswith("relinked: libc10.so, ")
-    assert run("relink") == "nothing\n"
+    assert run("relink") == "nothing to do: already relinked\n"
     assert run("status").startswith("state      relinked, hook absent\n")
     assert run("restore").startswith("restored: libc10.so, ")
-    assert run("restore") == "nothing\n"
+    assert run("restore") == "nothing to do: not relinked\n"
