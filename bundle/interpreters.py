@@ -109,8 +109,7 @@ def create_environment(folder: Path, version: str, environ: Mapping[str, str], u
 def pip_install(python: Path, arguments: Sequence[str | Path], environ: Mapping[str, str], ui: Reporter) -> None:
     """Run `pip install` of an environment; ToolError quotes pip when it fails.
 
-    Bytecode is left to the interpreter, which writes that of what is imported: pip would write that of all of torch,
-    and take four times as long.
+    Bytecode is left to the interpreter, which writes that of what is imported: pip would write that of all of torch.
     """
     run([python, "-m", "pip", "install", "--quiet", "--no-compile", *arguments], ui=ui, env=without_leaks(environ))
 

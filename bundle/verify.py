@@ -130,7 +130,7 @@ def finished_wheel(workspace: Workspace, backend: Backend) -> Path:
         )
         forged = " --forged" if workspace.forged else ""
         first = "" if found else f"run `inv wheel --backend {backend.name}{forged}` first, or "
-        error.hint = f"{first}name the wheel with --wheel"
+        error.hint = f"{first}name the wheel"
         raise error
     return found[0]
 

@@ -116,3 +116,29 @@ def test_version_that_a_kernel_counts_up_must_be_that_of_the_operand_it_writes_t
         look(2)
     """
     run(program)
+
+
+COUNTING = """
+import torch
+# Before the plugin, which looks then which operators the vendor has a kernel for.
+library = torch.library.Library("aten", "IMPL")
+library.impl("_foreach_neg_", torch._C._increment_version, "CUDA")
+import torch_fl
+one, weight = torch.ones(3, device="flagos"), torch.ones(3, device="flagos", requires_grad=True)
+product = (weight * one).sum()
+with torch.no_grad():
+    torch._foreach_neg_([one])
+assert one._version == 1, one._version
+try:
+    product.backward()
+except RuntimeError as err:
+    assert "modified by an inplace operation" in str(err)
+else:
+    raise SystemExit("a changed operand was differentiated")
+"""
+
+
+def test_version_that_a_kernel_counts_up_must_be_that_of_the_list_elements_it_writes_to(installed):
+    """Autograd leaves the versions of lists to the kernels, and CUDA's count them up."""
+    done = installed("metax").start("-c", COUNTING, variables={"TORCH_DEVICE_BACKEND_AUTOLOAD": "0"})
+    assert done.code == 0, done.out + done.err

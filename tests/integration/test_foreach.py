@@ -72,3 +72,24 @@ def test_results_must_be_on_their_tensors_devices(device, other_device):
 def test_empty_list_must_be_refused_as_on_the_cpu():
     with pytest.raises(RuntimeError, match="at least one tensor"):
         torch._foreach_add([], 1)
+
+
+IN_PLACE = {
+    "_foreach_add_": lambda one: torch._foreach_add_([one], 1.0),
+    "_foreach_mul_": lambda one: torch._foreach_mul_([one], [one]),
+    "_foreach_neg_": lambda one: torch._foreach_neg_([one]),
+    "_foreach_addcmul_": lambda one: torch._foreach_addcmul_([one], [one], [one]),
+    "_foreach_zero_": lambda one: torch._foreach_zero_([one]),
+    "_foreach_copy_": lambda one: torch._foreach_copy_([one], [one + 1]),
+}
+
+
+@pytest.mark.parametrize("name", IN_PLACE)
+def test_operand_of_a_graph_that_a_list_operator_changes_must_stop_the_backward_pass(device, name):
+    one, weight = torch.ones(3, device=device), torch.ones(3, device=device, requires_grad=True)
+    product = (weight * one).sum()
+    with torch.no_grad():
+        IN_PLACE[name](one)
+    assert one._version > 0
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        product.backward()

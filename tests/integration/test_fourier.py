@@ -58,8 +58,34 @@ def test_transform_of_halves_must_fill_what_it_is_given(device, name):
         out = torch.empty(given, dtype=rounded(single).dtype, device=device)
         assert transform(operand(name, device), norm="ortho", out=out) is out
         assert_rounded(out, single, device)
-    with pytest.raises(RuntimeError, match="out tensor has incorrect dtype"):
-        transform(operand(name, device), out=torch.empty(0, dtype=torch.float64, device=device))
+
+
+@pytest.mark.parametrize("name", ["fft", "rfft", "irfft2"])
+def test_transform_of_halves_must_fill_another_precision_too(device, name):
+    single = getattr(torch.fft, name)(operand(name, "cpu", torch.float32), norm="ortho")
+    out = torch.empty(0, dtype=single.dtype, device=device)
+    getattr(torch.fft, name)(operand(name, device), norm="ortho", out=out)
+    torch.testing.assert_close(out.cpu(), rounded(single).to(single.dtype), **HALF)
+
+
+@pytest.mark.parametrize(
+    ("out", "words"),
+    [
+        pytest.param({"dtype": torch.float32}, "expects an out tensor of ComplexHalf", id="real"),
+        pytest.param({"dtype": torch.complex32, "device": "cpu"}, "expects an out tensor on flagos", id="on-the-cpu"),
+        pytest.param({"dtype": torch.complex64, "requires_grad": True}, "cannot be differentiated", id="gradient"),
+    ],
+)
+def test_transform_of_halves_must_refuse_what_it_cannot_fill(device, out, words):
+    given = torch.zeros(3, 6, **{"device": device, **out})
+    with pytest.raises(RuntimeError, match=words):
+        torch.fft.fft(operand("fft", device), out=given)
+    assert not given.detach().any()
+
+
+def test_transform_of_halves_on_the_cpu_must_stay_the_composites_to_refuse(device):
+    with pytest.raises(RuntimeError, match="on the same device"):
+        torch.fft.fft(operand("fft", "cpu", torch.float16), out=torch.empty(3, 6, dtype=torch.complex32, device=device))
 
 
 @pytest.mark.parametrize("name", FROM_REAL)

@@ -1,6 +1,7 @@
 #include <ATen/TensorOperators.h>
 #include <ATen/core/Tensor.h>
 #include <ATen/core/dispatch/Dispatcher.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/core/stack.h>
 #include <ATen/native/Resize.h>
 #include <c10/core/DefaultDtype.h>
@@ -10,6 +11,8 @@
 
 #include <string>
 #include <utility>
+
+#include "core/FlagosDevice.h"
 
 namespace flagos {
 
@@ -24,6 +27,10 @@ constexpr const char* kTransforms[] = {"fft_fft",  "fft_ifft",  "fft_rfft",  "ff
 
 /// Whether the composite would transform in half precision, which it does for devices named CUDA alone.
 bool is_half(const at::Tensor& input) {
+  // An input elsewhere, beside an out= that is here, is the composite's to refuse.
+  if (input.device().type() != kFlagos) {
+    return false;
+  }
   const at::ScalarType given = input.scalar_type();
   const bool counts = at::isFloatingType(given) || at::isComplexType(given);
   const at::ScalarType type = counts ? given : c10::get_default_dtype_as_scalartype();
@@ -35,11 +42,17 @@ at::Tensor to_single(const at::Tensor& tensor) {
 }
 at::Tensor to_half(const at::Tensor& tensor) { return tensor.to(tensor.is_complex() ? at::kComplexHalf : at::kHalf); }
 
-/// As PyTorch's composites treat what they are given to write to.
-void write_to(at::Tensor& out, const at::Tensor& result) {
-  TORCH_CHECK(out.scalar_type() == result.scalar_type(), "out tensor has incorrect dtype: expected ",
-              result.scalar_type(), ", got ", out.scalar_type());
-  at::native::resize_output(out, result.sizes());
+/// As the vendor's transforms treat what they are given to write to: other precisions are cast to.
+void write_to(const c10::OperatorHandle& op, at::Tensor& out, const at::Tensor& result) {
+  TORCH_CHECK(out.is_complex() == result.is_complex() && (out.is_complex() || out.is_floating_point()),
+              "flagos: ", op.operator_name(), " expects an out tensor of ", result.scalar_type(),
+              " or another precision, got ", out.scalar_type());
+  TORCH_CHECK(out.device() == result.device(), "flagos: ", op.operator_name(), " expects an out tensor on ",
+              result.device(), ", where the operand is, got one on ", out.device());
+  TORCH_CHECK(!at::GradMode::is_enabled() || !(result.requires_grad() || out.requires_grad()),
+              "flagos: ", op.operator_name(), " with out= cannot be differentiated, but an argument requires grad; ",
+              "leave out= away, or call it under torch.no_grad()");
+  at::native::resize_output_symint(out, result.sym_sizes());
   out.copy_(result);
 }
 
@@ -59,7 +72,7 @@ void transform(const c10::OperatorHandle& op, Stack* stack) {
   c10::Dispatcher::singleton().findSchemaOrThrow(schema.name().c_str(), "").callBoxed(stack);
   const at::Tensor result = to_half(torch::jit::pop(*stack).toTensor());
   if (writes) {
-    write_to(out, result);
+    write_to(op, out, result);
   }
   torch::jit::push(*stack, writes ? std::move(out) : result);
 }

@@ -124,11 +124,11 @@ struct ImplAccess : c10::TensorImpl {
   }
 };
 
-/// What a kernel does to an operand, or to the memory of a list's element: that is no write, as far as aliases go.
+/// Whether the operator may write to an operand. What it may write to shares its original's version counter.
 enum class Access : bool { Read, Write };
 
 /// Gives `to` a version counter. One that is written to shares its original's, whatever a kernel does to it. Any other
-/// has one of its own, which it keeps from call to call: no kernel below autograd counts up what it reads, and to share
+/// has one of its own, which it keeps from call to call: no kernel counts up what it only reads, and to share
 /// the original's costs two atomic operations per operand on memory that nothing else in the call touches. Without any
 /// counter, a kernel could not write to a detached copy; with one, autograd would refuse an inference tensor.
 inline void equip_version(const c10::TensorImpl& from, c10::TensorImpl& to, Access access) {

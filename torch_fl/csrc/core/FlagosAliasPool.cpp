@@ -8,8 +8,8 @@ namespace {
 
 /// Enough for an optimizer's list operators over a thousand parameters; 0.7 MB for a thread that has called those.
 constexpr size_t kRead = 4096;
-/// Operands that are written to are single arguments; elements of lists are not among them.
-constexpr size_t kWritten = 64;
+/// As many: the lists of an optimizer's in-place operators are written to.
+constexpr size_t kWritten = 4096;
 
 /// Only a pointer, and never destroyed: static objects that outlive the thread's own may still call operators.
 thread_local AliasPool* t_pool = nullptr;

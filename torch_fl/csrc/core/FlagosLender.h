@@ -35,9 +35,9 @@ bool take_fresh(at::Tensor& result);
 /// the caller's, who knows how many operands there may be.
 class Lender final {
  public:
-  /// Operands on the vendor's own device type are refused unless `may_mix`.
-  Lender(at::Tensor* aliases, Origin* origins, bool may_mix)
-      : aliases_(aliases), origins_(origins), may_mix_(may_mix) {}
+  /// Operands on the vendor's own device type are refused unless `may_mix`; `elements` is what is done to lists.
+  Lender(at::Tensor* aliases, Origin* origins, bool may_mix, Access elements)
+      : aliases_(aliases), origins_(origins), may_mix_(may_mix), elements_(elements) {}
   ~Lender() {
     if (pool_ != nullptr) {
       end();
@@ -66,11 +66,11 @@ class Lender final {
     for (size_t i = 0; i < singles_; ++i) {
       if (origins_[i].original->is_same(tensor)) {
         origins_[count_] = origins_[i];
-        return aliases_[count_++] = aliases_[i];
+        return aliases_[count_++] = elements_ == Access::Read ? aliases_[i] : lend_again(i);
       }
     }
     if (is_dense_flagos(tensor)) {
-      return lend_next(tensor, Access::Read);
+      return lend_next(tensor, elements_);
     }
     origins_[count_] = {&tensor, nullptr, Access::Read};
     return aliases_[count_++] = pass(tensor);
@@ -105,6 +105,7 @@ class Lender final {
   at::Tensor* aliases_;
   Origin* origins_;
   bool may_mix_;
+  Access elements_;
   /// Null until there is something to lend.
   AliasPool* pool_ = nullptr;
   size_t count_ = 0;

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <memory>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -78,6 +79,12 @@ void take_results(Lender& lender, std::tuple<Elements...>& results) {
 template <typename Op>
 constexpr bool kMayMix = std::is_same_v<Op, at::_ops::copy_> || std::is_same_v<Op, at::_ops::_foreach_copy_>;
 
+/// Autograd leaves it to the kernels of operators on lists to count up the versions of what they write to, so that all
+/// elements of such an operator share their originals' counters; its schema says which operator that is.
+template <typename Op>
+constexpr Access kElements =
+    std::string_view(Op::schema_str).find("!)[]") == std::string_view::npos ? Access::Read : Access::Write;
+
 /// Unboxed<at::_ops::X>::run is a flagos kernel of the operator X. It does what run_on_vendor() does, compiled for the
 /// types of this operator's arguments: nothing is packed into IValues, and no type is looked at when it runs. Over the
 /// vendor's own call it costs one TensorImpl for each operand, and one StorageImpl for each new result.
@@ -93,7 +100,7 @@ struct Unboxed<Op, Result(Arguments...)> final {
     constexpr size_t kPlaces = (Argument<Arguments>::kPlaces + ... + 0);
     using Room = std::conditional_t<(kPlaces < kAnyNumber), Places<kPlaces>, ListPlaces>;
     Room room((Argument<Arguments>::places(arguments) + ... + 0));
-    Lender lender(room.aliases.data(), room.origins.data(), kMayMix<Op>);
+    Lender lender(room.aliases.data(), room.origins.data(), kMayMix<Op>, kElements<Op>);
     ensure_vendor_ready();
     const auto call = [&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
       return with_own_words([&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
