@@ -165,6 +165,9 @@ _FULL_CONFIG = (
     ("sqrt", ops.device),
     ("log", ops.no_such_call),
     ("ceil", ops.device, lambda: False),
+    ("floor", ops.neg, lambda: False),
+    ("floor", ops.gelu, lambda: True),
+    ("floor", ops.neg),
 )
 """
 

@@ -43,8 +43,8 @@ CLOSE = {"rtol": 2e-2, "atol": 2e-2}
 # The same kernel on the same numbers; those that add atomically add in any order.
 SAME = {"rtol": 1e-4, "atol": 1e-4}
 CONTEXT_LOST = 9
-# What arguments may be: what a file can hold.
-KEPT = (*(torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format), *(int, float, str, type(None)))
+# What arguments may be: what a file can hold, so no generators; calls with others are not recorded.
+KEPT = (torch.Tensor, torch.dtype, torch.device, torch.layout, torch.memory_format, int, float, str, type(None))
 
 
 def tensors_in(value: Any) -> list[torch.Tensor]:
@@ -53,7 +53,7 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
 
 
 def copied(value: Any, device: str) -> Any:
-    """Copy a nested value's tensors to a device, with their strides; devices and generators among it follow."""
+    """Copy a nested value's tensors to a device, with their strides; devices among it follow."""
 
     def copy(leaf: Any) -> Any:
         if isinstance(leaf, torch.device):

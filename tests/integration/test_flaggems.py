@@ -150,9 +150,12 @@ class Runs:
             results += [line for line in lines if "operator" in line]
             begun = [line["begins"] for line in lines if "begins" in line]
             assert begun, f"{done.status}: {done.said}"
-            if done.status != "0" and begun[-1] != (results[-1]["operator"] if results else None):
-                ended = {"raises": [f"the process ended: {done.status}: {done.said[-300:]}"]}
-                results.append({"operator": begun[-1], "calls": 1, "right": 0, "wrong": [], "differs": [], **ended})
+            if done.status != "0":
+                if begun[-1] != (results[-1]["operator"] if results else None):
+                    blank = {"calls": 1, "right": 0, "wrong": [], "raises": [], "differs": []}
+                    results.append({"operator": begun[-1], **blank})
+                # It may end after its result, too: at exit, or by what the operator left behind.
+                results[-1]["raises"].insert(0, f"the process ended: {done.status}: {done.said[-300:]}")
             left = left[left.index(begun[-1]) + 1 :]
         return results
 
@@ -164,6 +167,8 @@ def summary(results, refused):
     faulty = set().union(*lists.values())
     return {
         "routed": len(results),
+        "tried": len(tried),
+        "serve": sum(result["right"] > 0 for result in tried),
         "right": sum(result["operator"] not in faulty for result in tried),
         "calls": sum(result["calls"] for result in results),
         "without calls": sorted(result["operator"] for result in results if not result["calls"]),
@@ -189,10 +194,30 @@ def test_every_operator_must_give_by_its_route_what_it_gives_itself(tmp_path, pa
     if package == "real" and (path := os.environ.get("FLAGGEMS_REPORT")):
         Path(path).write_text(text)
     assert {result["operator"] for result in results} == set(routed)
-    assert report["calls"] > len(routed)
+    # After FLAGGEMS_SECONDS, some have no calls; of those that have, most must give something right.
+    assert report["calls"] > report["tried"]
+    assert report["serve"] > report["tried"] / 2
     assert not report["differs"]
     # A device's own kernels order ties otherwise than the CPU's, and have not all types.
     assert not (this_machine().software and package == "like") or not (report["wrong"] or report["raises"])
+
+
+RESULT = {"operator": "mm", "calls": 2, "right": 2, "wrong": [], "raises": [], "differs": []}
+
+
+@pytest.mark.parametrize(
+    ("said", "right"),
+    [
+        pytest.param('{"begins": "mm"}\n', 0, id="before-its-result"),
+        pytest.param(f'{{"begins": "mm"}}\n{json.dumps(RESULT)}\n', 2, id="after-its-result"),
+    ],
+)
+def test_a_process_that_dies_must_be_told_of_the_operator_that_it_had_begun(tmp_path, monkeypatch, said, right):
+    runs = Runs(tmp_path, "like")
+    monkeypatch.setattr(runs, "run", lambda *_: Done("-11", said))
+    (result,) = runs.replay(["mm"])
+    assert (result["operator"], result["right"]) == ("mm", right)
+    assert [line.split(": ")[:2] for line in result["raises"]] == [["the process ended", "-11"]]
 
 
 STEP = """

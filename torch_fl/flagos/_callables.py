@@ -52,18 +52,18 @@ class Callables:
             CallableMissingError: the module cannot be imported, or holds no such callable, or one that no call of the
                 operator fits; the cause is chained.
         """
-        if route.function is None:
-            function = self._of_gems(short(route.operator))
-            check_fit(function, schema)
-            return PythonOperator(function=function, gems=True)
-        module, _, name = route.function.partition(":")
+        module, _, name = (route.function or GEMS).partition(":")
         gems = module.partition(".")[0] == GEMS
-        return PythonOperator(function=_attribute(self._module(module), module, name), gems=gems)
+        if gems:
+            check_device(self._module(GEMS))
+        function = _attribute(self._module(module), module, name) if name else self._of_gems(short(route.operator))
+        if gems:
+            check_fit(function, schema)
+        return PythonOperator(function=function, gems=gems)
 
     def _of_gems(self, operator: str) -> Callable[..., Any]:
         """Return what FlagGems would register for an operator; by name, where it registers nothing."""
         gems = self._module(GEMS)
-        check_device(gems)
         if (registered := _registered(gems, operator)) is not None:
             return registered
         names, operators = gems_names(operator), self._module(GEMS_OPERATORS)
@@ -160,17 +160,18 @@ def _registered(gems: Any, operator: str) -> Callable[..., Any] | None:
     """Return what FlagGems itself would register for an operator, where its release keeps that list as data.
 
     An entry is an operator's name, a function and, maybe, a condition, such as a version of PyTorch. Of several entries
-    for one operator PyTorch takes the first.
+    for one operator whose conditions hold, PyTorch takes the first.
     """
     listed: Iterable[tuple[Any, ...]] = getattr(gems, "_FULL_CONFIG", ())
-    for name, function, *more in (entry for entry in listed if len(entry) > 1 and entry[0] == operator):
-        if more and callable(more[0]) and not more[0]():
-            raise CallableMissingError(
-                f"{GEMS} has an operator for {name}, but registers it under a condition that does not hold here",
-                "a release of PyTorch that it is meant for, or a callable of yours: flagos_python module:function",
-            )
-        if callable(function):
+    entries = [entry for entry in listed if len(entry) > 1 and entry[0] == operator and callable(entry[1])]
+    for _, function, *more in entries:
+        if not (more and callable(more[0])) or more[0]():
             return _as_callable(function)
+    if entries:
+        raise CallableMissingError(
+            f"{GEMS} has an operator for {operator}, but registers it under a condition that does not hold here",
+            "a release of PyTorch that it is meant for, or a callable of yours: flagos_python module:function",
+        )
     return None
 
 

@@ -143,8 +143,8 @@ class Sides:
     def check_vendor_refuses(self, act: Callable[[SampleInput], Any], sample: SampleInput, error: Exception) -> None:
         """Raise `error` again, unless the vendor's own device refuses the sample in the same words.
 
-        Solvers of which CUDA has some, for example. A kernel that is missing is no such refusal: the CPU's takes over;
-        nor is anything on a software device, whose kernels are the CPU's.
+        For example, CUDA has only some of the solvers. A kernel that is missing is no such refusal: the CPU's takes
+        over; nor is anything on a software device, whose kernels are the CPU's.
         """
         if self.software or isinstance(error, NotImplementedError):
             raise error
