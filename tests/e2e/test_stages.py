@@ -41,7 +41,7 @@ def test_repack_without_a_compile_must_name_the_missing_stage(repository):
     result = repository(BUNDLED).run("repack", "--backend", "metax", "--forged")
     assert result.code == 3
     assert "metax: no thin wheel in" in result.err
-    assert "hint: run `inv compile --backend metax` first" in result.err
+    assert "hint: run `inv compile --backend metax --forged` first" in result.err
 
 
 def test_repack_of_two_thin_wheels_must_name_both_and_choose_none(repository):
@@ -58,7 +58,7 @@ def test_repack_right_after_compile_must_not_give_a_wheel(repository):
     made = repository(COMPILED)
     result = made.run("repack", "--backend", "metax", "--forged")
     assert result.code == 3
-    assert "hint: run `inv bundle --backend metax` first" in result.err
+    assert "hint: run `inv bundle --backend metax --forged` first" in result.err
     assert not list(made.root.glob("dist/**/*.whl"))
 
 
