@@ -74,6 +74,11 @@ def sources(library: str) -> list[Path]:
     return [REPOSITORY / name for name in _SOURCE.findall(block)]
 
 
+def has_python_route(chosen: dict[str, str]) -> bool:
+    """Return whether FLAGGEMS_KERNEL asks for the route to Python operators."""
+    return chosen["FLAGOS_FLAGGEMS_PYTHON"] == "ON"
+
+
 @dataclass(frozen=True, kw_only=True)
 class Compiler:
     """Compiles and links with one set of options; `target` is the package's folder."""
@@ -82,11 +87,6 @@ class Compiler:
     chosen: dict[str, str]
     target: Path
     extra: tuple[str, ...]
-
-    @property
-    def python_route(self) -> bool:
-        """Whether FLAGGEMS_KERNEL asks for the route to Python operators."""
-        return self.chosen["FLAGOS_FLAGGEMS_PYTHON"] == "ON"
 
     def options(self) -> list[str]:
         """Return the options of every compilation."""
@@ -104,7 +104,7 @@ class Compiler:
             f"-I{REPOSITORY / 'torch_fl/csrc'}",
             *(f"-isystem{folder}" for folder in folders),
             *(f"-D{name}={value}" for name, value in defined.items()),
-            *(["-DFLAGOS_FLAGGEMS_PYTHON"] if self.python_route else []),
+            *(["-DFLAGOS_FLAGGEMS_PYTHON"] if has_python_route(self.chosen) else []),
         ]
 
     def compile(self, source: Path) -> Path:
@@ -128,7 +128,7 @@ def build(compiler: Compiler, jobs: int) -> None:
     library.mkdir()
     stub = REPOSITORY / "torch_fl" / "csrc" / "stub" / "Stub.c"
     wanted = {name: sources(name) for name in ("flagos", "torch_fl", "torch_bindings")}
-    wanted["torch_bindings"] += [_PYTHON_ROUTE] if compiler.python_route else []
+    wanted["torch_bindings"] += [_PYTHON_ROUTE] if has_python_route(compiler.chosen) else []
     with ThreadPoolExecutor(jobs) as pool:
         pending = {name: [pool.submit(compiler.compile, source) for source in files] for name, files in wanted.items()}
         made = {name: [job.result() for job in results] for name, results in pending.items()}
@@ -150,7 +150,7 @@ def build_record(torch: Torch, chosen: dict[str, str]) -> dict[str, object]:
         "accelerator": chosen["FLAGOS_ACCELERATOR"],
         "backend": chosen["FLAGOS_BACKEND"],
         "bundle_dir": chosen["FLAGOS_BUNDLE_DIR"],
-        "flaggems_python": chosen["FLAGOS_FLAGGEMS_PYTHON"] == "ON",
+        "flaggems_python": has_python_route(chosen),
         "machine": platform.machine(),
         "python": f"cp{sys.version_info.major}{sys.version_info.minor}",
         "runtime_libraries": chosen["FLAGOS_RUNTIME_LIBRARIES"].split(";"),

@@ -128,8 +128,7 @@ def finished_wheel(workspace: Workspace, backend: Backend) -> Path:
         error = InputNotFoundError(
             f"{backend.name}: {len(found)} wheels in {workspace.dist} fit {pattern}, expected one{names}"
         )
-        forged = " --forged" if workspace.forged else ""
-        first = "" if found else f"run `inv wheel --backend {backend.name}{forged}` first, or "
+        first = "" if found else f"run `inv wheel --backend {backend.name}` first, or "
         error.hint = f"{first}name the wheel"
         raise error
     return found[0]

@@ -11,6 +11,7 @@ import pytest
 from bundle.backends import BACKENDS
 from bundle.interpreters import create_environment, package_folder, pip_install
 from bundle.pipeline import Request, build_wheel, forge_vendor, stock_torch
+from bundle.stock import install_stock
 from bundle.ui import Reporter
 from tests.e2e.pipeline import Site
 
@@ -45,7 +46,7 @@ def installed(built_wheel: Callable[[str], Path], tmp_path_factory: pytest.TempP
         stock = stock_torch(request, os.environ, ui)
         forged = forge_vendor(request, stock, os.environ, ui)
         python = create_environment(tmp_path_factory.mktemp(backend) / "env", stock.python, os.environ, ui)
-        pip_install(python, stock.pip_arguments(), os.environ, ui)
+        install_stock(python, stock, os.environ, ui)
         links = ("--find-links", str(forged.find_links)) if forged.find_links else ()
         pip_install(python, [*links, wheel, "numpy>=2.2,<3"], os.environ, ui)
         return Site(

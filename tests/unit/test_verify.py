@@ -116,7 +116,7 @@ def test_the_backends_own_wheel_must_be_found_among_all(tmp_path, backend, forge
 def test_no_wheel_must_name_the_command_to_run(tmp_path):
     with pytest.raises(InputNotFoundError, match=r"metax: 0 wheels in .*, expected one$") as caught:
         finished_wheel(workspace(tmp_path), METAX)
-    assert caught.value.hint == "run `inv wheel --backend metax --forged` first, or name the wheel"
+    assert caught.value.hint == "run `inv wheel --backend metax` first, or name the wheel"
 
 
 def test_several_wheels_must_be_listed_and_none_chosen(tmp_path):
