@@ -24,23 +24,55 @@
 #include <tuple>
 #include <vector>
 
+/// Whether kernels do their additions: the host must be able to read the device's memory.
+extern "C" {
+bool thin_arithmetic = true;
+}
+
 namespace {
 
 constexpr int64_t kElements = 8;
+
+/// Memory that was freed is given out again, as the caching allocators of vendors do, and nothing besides: the software
+/// device's own allocator takes three to five times what the rest of a call takes, and scatters by more than the
+/// difference that is looked for.
+class ThinAllocator final : public c10::Allocator {
+ public:
+  c10::DataPtr allocate(size_t bytes) override {
+    TORCH_CHECK(bytes <= kBlock, "thin kernel: ", bytes, " bytes asked for, blocks have ", kBlock);
+    void* block = free_.empty() ? ::operator new(kBlock) : free_.back();
+    if (!free_.empty()) {
+      free_.pop_back();
+    }
+    return {block, block, &give_back, c10::Device(c10::DeviceType::CUDA, 0)};
+  }
+  c10::DeleterFnPtr raw_deleter() const override { return &give_back; }
+  void copy_data(void* to, const void* from, size_t bytes) const override { default_copy_data(to, from, bytes); }
+
+ private:
+  static constexpr size_t kBlock = 512;
+  static void give_back(void* block) { free_.push_back(block); }
+  static inline std::vector<void*> free_;
+};
+
+ThinAllocator allocator;
 
 void check(const at::Tensor& left, const at::Tensor& right) {
   TORCH_CHECK(left.is_cuda() && left.device() == right.device(), "thin kernel: expected operands on one cuda device");
 }
 
 at::Tensor allocate(c10::IntArrayRef size) {
-  return at::detail::empty_generic(size, c10::GetAllocator(c10::DeviceType::CUDA),
-                                   c10::DispatchKeySet(c10::DispatchKey::CUDA), at::kFloat, std::nullopt);
+  return at::detail::empty_generic(size, &allocator, c10::DispatchKeySet(c10::DispatchKey::CUDA), at::kFloat,
+                                   std::nullopt);
 }
 
 void add_into(const at::Tensor& left, const at::Tensor& right, const at::Tensor& result) {
   const float* a = left.const_data_ptr<float>();
   const float* b = right.const_data_ptr<float>();
   float* c = result.mutable_data_ptr<float>();
+  if (!thin_arithmetic) {
+    return;
+  }
   for (int64_t i = 0; i < kElements; ++i) {
     c[i] = a[i] + b[i];
   }
