@@ -70,7 +70,7 @@ struct ImplAccess : c10::TensorImpl {
 
   /// What the vendor's kernels look at: geometry, type, device, key set, and the flags that go with them. Not who
   /// answers for these, as a subclass in Python may: a copy answers for itself.
-  static void copy_metadata(const c10::TensorImpl& from, c10::TensorImpl& to) {
+  C10_ALWAYS_INLINE static void copy_metadata(const c10::TensorImpl& from, c10::TensorImpl& to) {
     if (C10_UNLIKELY(has_extra_meta(from))) {
       copy_generic_tensor_metadata(&from, &to);
       to.set_allow_tensor_metadata_change(from.allow_tensor_metadata_change());

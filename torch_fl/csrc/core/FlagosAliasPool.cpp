@@ -6,10 +6,9 @@ namespace flagos {
 
 namespace {
 
-/// Enough for an optimizer's list operators over a thousand parameters; 0.7 MB for a thread that has called those.
-constexpr size_t kRead = 4096;
-/// As many: the lists of an optimizer's in-place operators are written to.
-constexpr size_t kWritten = 4096;
+/// Enough for an optimizer's list operators over a thousand parameters, which read some lists and write to others; 0.7
+/// MB of each for a thread that has called those.
+constexpr size_t kLimit = 4096;
 
 /// Only a pointer, and never destroyed: static objects that outlive the thread's own may still call operators.
 thread_local AliasPool* t_pool = nullptr;
@@ -28,10 +27,10 @@ AliasPool& AliasPool::of_thread() {
   }
   struct Owner {
     ~Owner() {
-      static auto* closed = new AliasPool(0, 0);
+      static auto* closed = new AliasPool(0);
       t_pool = closed;
     }
-    AliasPool pool{kRead, kWritten};
+    AliasPool pool{kLimit};
   };
   thread_local Owner owner;
   t_pool = &owner.pool;

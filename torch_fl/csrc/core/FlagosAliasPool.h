@@ -21,8 +21,8 @@ namespace flagos {
 /// without a version counter; the others keep theirs, unless a kernel kept something that shares it.
 class AliasPool final {
  public:
-  /// Keeps up to so many aliases of operands that were read, and of those that were written to.
-  AliasPool(size_t read, size_t written) : read_(read), written_(written) {}
+  /// Keeps up to `limit` aliases of operands that were read, and as many of those that were written to.
+  explicit AliasPool(size_t limit) : read_(limit), written_(limit) {}
   AliasPool(const AliasPool&) = delete;
   AliasPool& operator=(const AliasPool&) = delete;
 

@@ -84,6 +84,8 @@ class Lender final {
 
   /// Takes `count` results, in place; see VendorCall::take.
   void take(at::Tensor* results, size_t count);
+  /// The same for one of them, which take_fresh() left; those before it are taken.
+  void take_shared(at::Tensor* results, size_t position);
 
   /// Carries what the kernel did to `original`, an operand that it may write to, over to it. With `geometry` false, as
   /// after an exception, only the storage follows: the memory may have moved before the kernel failed.
@@ -98,8 +100,6 @@ class Lender final {
   const at::Tensor& lend_again(size_t position);
   c10::intrusive_ptr<c10::StorageImpl> lend_foreign(c10::StorageImpl* storage) const;
   void end() noexcept;
-  /// take() for a result that take_fresh() left.
-  void take_shared(at::Tensor* results, size_t position);
   c10::Storage storage_for(c10::StorageImpl* vendor, const at::Tensor* earlier, size_t count) const;
 
   at::Tensor* aliases_;

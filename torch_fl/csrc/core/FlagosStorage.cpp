@@ -6,6 +6,8 @@
 #include <c10/util/Exception.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstring>
 #include <utility>
 
 #include "core/FlagosAllocator.h"
@@ -34,7 +36,68 @@ void become_facade(c10::StorageImpl& storage, c10::intrusive_ptr<c10::StorageImp
   storage.set_allocator(&flagos_allocator());
 }
 
+/// Memory of facades that a thread freed, the first bytes of each naming the next.
+struct FreeFacades {
+  void* first;
+  /// How many more may be kept; none before the thread's first, nor once the thread's own objects are gone.
+  size_t room;
+  bool known;
+};
+
+#ifdef __SANITIZE_ADDRESS__
+/// The sanitizer sees the use of a freed facade only if its memory is not another's already.
+constexpr size_t kFreeFacades = 0;
+#else
+/// 48 kB for a thread at most.
+constexpr size_t kFreeFacades = 512;
+#endif
+/// Plain data, so that what other objects' destructors free finds it in order.
+thread_local FreeFacades t_free{nullptr, 0, false};
+
+struct FreeFacadesEnd {
+  ~FreeFacadesEnd() {
+    t_free.room = 0;
+    while (t_free.first != nullptr) {
+      void* const memory = t_free.first;
+      std::memcpy(&t_free.first, memory, sizeof(void*));
+      ::operator delete(memory);
+    }
+  }
+};
+
+C10_NOINLINE void free_facade(void* memory) noexcept {
+  if (!t_free.known) {
+    t_free.known = true;
+    thread_local FreeFacadesEnd end;
+    static_cast<void>(end);
+    t_free.room = kFreeFacades;
+  }
+  ::operator delete(memory);
+}
+
 }  // namespace
+
+void* Facade::operator new(size_t bytes) {
+  FreeFacades& free = t_free;
+  void* const memory = free.first;
+  if (C10_UNLIKELY(memory == nullptr)) {
+    return ::operator new(bytes);
+  }
+  std::memcpy(&free.first, memory, sizeof(void*));
+  ++free.room;
+  return memory;
+}
+
+void Facade::operator delete(void* memory) noexcept {
+  FreeFacades& free = t_free;
+  if (C10_UNLIKELY(free.room == 0)) {
+    free_facade(memory);
+    return;
+  }
+  std::memcpy(memory, &free.first, sizeof(void*));
+  free.first = memory;
+  --free.room;
+}
 
 void drop_vendor_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
 

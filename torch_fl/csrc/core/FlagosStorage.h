@@ -4,6 +4,7 @@
 #include <c10/core/StorageImpl.h>
 #include <c10/macros/Macros.h>
 
+#include <cstddef>
 #include <utility>
 
 #include "core/FlagosDevice.h"
@@ -45,13 +46,23 @@ inline c10::DataPtr facade_pointer(c10::intrusive_ptr<c10::StorageImpl> vendor, 
   return {data, vendor.release(), &drop_vendor_storage, c10::Device(kFlagos, index)};
 }
 
+/// A facade's StorageImpl. Every result costs one, so that a thread keeps the memory of some that it freed for those
+/// that it makes: malloc and free take four times as long.
+class Facade final : public c10::StorageImpl {
+ public:
+  using c10::StorageImpl::StorageImpl;
+  static void* operator new(size_t bytes);
+  static void operator delete(void* memory) noexcept;
+};
+
 /// Returns a new facade of `vendor`, which must not have one yet.
 inline c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor) {
   const c10::DeviceIndex index = vendor->_mutable_data_ptr_no_checks().device().index();
   const bool resizable = vendor->resizable();
   c10::SymInt nbytes = vendor->sym_nbytes();
-  return c10::make_intrusive<c10::StorageImpl>(c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
-                                               facade_pointer(std::move(vendor), index), facade_allocator(), resizable);
+  return c10::Storage(c10::make_intrusive<Facade>(c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
+                                                  facade_pointer(std::move(vendor), index), facade_allocator(),
+                                                  resizable));
 }
 
 /// follow_vendor() where something differs.

@@ -37,7 +37,11 @@ struct ListPlaces {
 /// Results that are values are taken from the vendor, in place; other types pass.
 template <typename Other>
 void take_results(Lender& /*lender*/, Other& /*result*/) {}
-inline void take_results(Lender& lender, at::Tensor& result) { lender.take(&result, 1); }
+inline void take_results(Lender& lender, at::Tensor& result) {
+  if (C10_UNLIKELY(!take_fresh(result))) {
+    lender.take_shared(&result, 0);
+  }
+}
 inline void take_results(Lender& lender, std::vector<at::Tensor>& results) {
   lender.take(results.data(), results.size());
 }
