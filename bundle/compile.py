@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from bundle.workspace import Workspace
 
 JOB_VARIABLES = ("FLAGOS_BUILD_JOBS", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL")
+LAUNCHERS = ("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER")
 _PROGRESS = re.compile(r"\s*(\[\d+/\d+\].*)")
 
 
@@ -80,6 +81,18 @@ def compile_variables(backend: Backend, environ: Mapping[str, str], *, sdk_root:
         result[backend.sdk_variables[0]] = str(sdk_root or backend.sdk_defaults[0])
     result["CMAKE_BUILD_PARALLEL_LEVEL"] = str(build_jobs(environ))
     return result
+
+
+def cache_variables(ccache: Path, workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str]:
+    """Return what makes CMake compile through ccache, as far as the caller has not set it otherwise.
+
+    Backends differ in one source of ten: the second to be compiled takes the rest from the first. The caller's own
+    CCACHE_* variables hold, CCACHE_DISABLE=1 among them, and so does a launcher of his own.
+    """
+    defaults = {name: str(ccache) for name in LAUNCHERS}
+    # Paths below it are compared relative to each build tree, and all trees are equally deep.
+    defaults.update(CCACHE_DIR=str(workspace.compiler_cache), CCACHE_BASEDIR=str(workspace.repository))
+    return {name: value for name, value in defaults.items() if not environ.get(name)}
 
 
 @contextmanager
@@ -145,6 +158,7 @@ def _compile(inputs: CompileInputs, python: Path, environ: Mapping[str, str], ui
     tree = workspace.build / "cmake" / f"cp{inputs.stock.python.replace('.', '')}-torch{inputs.stock.version}"
     variables = compile_variables(inputs.backend, environ, sdk_root=inputs.sdk_root)
     variables["PATH"] = f"{python.parent}{os.pathsep}{variables.get('PATH', os.defpath)}"
+    variables.update(cache_variables(python.parent / "ccache", workspace, variables))
     command: list[str | Path] = [python, "-m", "pip", "wheel", workspace.repository, "--wheel-dir", staging]
     command += ["--no-deps", "--no-build-isolation", "--verbose", "--config-settings", f"build-dir={tree}"]
     with ui.step(f"{inputs.backend.name}: compile against {inputs.stock.requirement}"):

@@ -47,6 +47,11 @@ class Workspace:
         return self.repository / "build" / "envs"
 
     @property
+    def compiler_cache(self) -> Path:
+        """Return the folder of ccache's objects, which all backends share."""
+        return self.repository / "build" / "ccache"
+
+    @property
     def dist(self) -> Path:
         """Return the folder of finished wheels; forged ones are kept apart from those that may be released."""
         return self.repository / "dist" / "forged" if self.forged else self.repository / "dist"

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from bundle.backends import BACKENDS, DCU, METAX, PPU
-from bundle.compile import build_jobs, compile_variables, environment_contents
+from bundle.compile import build_jobs, cache_variables, compile_variables, environment_contents
 from bundle.errors import UsageError
 from bundle.selection import from_environment
 from bundle.stock import StockTorch
+from bundle.workspace import Workspace
 
 
 @pytest.mark.parametrize("name", BACKENDS)
@@ -57,6 +58,26 @@ def test_an_environment_must_be_made_anew_for_other_contents_and_for_nothing_els
     assert contents(groups + "[tool.ruff]\nline-length = 100\n") == first
     assert contents(groups.replace("4.4.5", "4.4.6")) != first
     assert contents(groups, replace(stock, version="2.11.0+cpu")) != first
+
+
+def test_backends_must_share_one_cache_of_objects_by_paths_within_the_repository(tmp_path):
+    metax, ppu = (
+        cache_variables(Path("/env/bin/ccache"), Workspace(backend=name, repository=tmp_path), {})
+        for name in ("metax", "ppu")
+    )
+    assert metax == ppu
+    assert metax == {
+        "CMAKE_C_COMPILER_LAUNCHER": "/env/bin/ccache",
+        "CMAKE_CXX_COMPILER_LAUNCHER": "/env/bin/ccache",
+        "CCACHE_DIR": str(tmp_path / "build" / "ccache"),
+        "CCACHE_BASEDIR": str(tmp_path),
+    }
+
+
+def test_the_callers_own_cache_and_launcher_must_win(tmp_path):
+    own = {"CCACHE_DIR": "/cache", "CMAKE_CXX_COMPILER_LAUNCHER": "sccache", "CCACHE_DISABLE": "1"}
+    given = cache_variables(Path("/env/bin/ccache"), Workspace(backend="dcu", repository=tmp_path), own)
+    assert set(given) == {"CMAKE_C_COMPILER_LAUNCHER", "CCACHE_BASEDIR"}
 
 
 def test_jobs_must_follow_the_first_variable_set():
