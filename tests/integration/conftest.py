@@ -45,12 +45,14 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "--suite",
         choices=("core", "full"),
         default="full",
-        help="core: of the sweeps over PyTorch's databases, only one operator of each family; full: all (default)",
+        help="core: of the sweeps over PyTorch's databases one operator of each family, and no tests marked "
+        "plugin_alone; full: all (default)",
     )
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "device: needs at least one flagos device")
+    config.addinivalue_line("markers", "plugin_alone: says nothing about a backend or its core")
     if not config.getoption("--no-device") and torch.flagos.device_count() == 0:
         raise pytest.UsageError(
             "integration: torch.flagos.device_count() is 0, expected at least 1; check the driver, "
@@ -66,11 +68,12 @@ def pytest_report_header(config: pytest.Config) -> str:
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     mark_expected(items)
-    if not config.getoption("--no-device"):
-        return
-    needing = [item for item in items if item.get_closest_marker("device")]
-    items[:] = [item for item in items if not item.get_closest_marker("device")]
-    config.hook.pytest_deselected(items=needing)
+    chosen = {"device": config.getoption("--no-device"), "plugin_alone": config.getoption("--suite") == "core"}
+    unwanted = {marker for marker, left_out in chosen.items() if left_out}
+    left = {item: not unwanted.isdisjoint(mark.name for mark in item.iter_markers()) for item in items}
+    if any(left.values()):
+        items[:] = [item for item in items if not left[item]]
+        config.hook.pytest_deselected(items=[item for item, out in left.items() if out])
 
 
 @dataclass(frozen=True)

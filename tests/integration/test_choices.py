@@ -68,6 +68,7 @@ def test_transformed_composite_must_equal_cpu(agree, composite, transform):
     agree(transform(composite), torch.randn(2, 3, 4, 4), tolerance=TOLERANCE)
 
 
+@pytest.mark.plugin_alone
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("composite", COMPOSITES)
 def test_compiled_composite_must_equal_the_plain_one(device, composite, dynamic):
@@ -101,6 +102,7 @@ def test_attention_on_strided_nested_tensors_must_equal_cpu(agree):
     agree(attend_nested, torch.randn(2, 3, 8), torch.randn(2, 4, 8), tolerance=TOLERANCE)
 
 
+@pytest.mark.plugin_alone
 def test_vendors_flash_attention_must_be_mapped_by_what_vmap_can_map(python):
     """The vendor of the test says flash to everything, and has no flash attention to call."""
     program = """

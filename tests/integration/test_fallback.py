@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-pytestmark = pytest.mark.device
+pytestmark = [pytest.mark.device, pytest.mark.plugin_alone]
 
 # An operator of the test's own, with a kernel for the CPU only.
 PROGRAM = """

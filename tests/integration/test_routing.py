@@ -8,6 +8,8 @@ from textwrap import dedent
 import pytest
 from routing_runs import dispatches, run_routed
 
+pytestmark = pytest.mark.plugin_alone
+
 
 @pytest.fixture
 def route(tmp_path):
