@@ -3,7 +3,8 @@
 The same sweep runs everywhere with a package in FlagGems' place whose operators are PyTorch's own. What FlagGems gives
 is compared with the CPU too, and reported: FLAGGEMS_REPORT names a file for it. After FLAGGEMS_SECONDS no further
 operator is tried; the report counts those among the ones without calls. Operators of FlagGems that are wrong by
-themselves do not fail the test, since no route can mend them; one that is right by itself and wrong by its route does.
+themselves, or give something else each time, do not fail the test, since no route can mend them; one that is right by
+itself and wrong by its route does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from importlib.util import find_spec
+from itertools import count
 from pathlib import Path
 from textwrap import dedent
 from typing import NamedTuple
@@ -23,6 +25,7 @@ from uuid import uuid4
 
 import pytest
 import torch
+from gems_sweep import FAULTS, Outcome, compare_errors, replay_one
 from routing_runs import PYTHON_OPERATORS, START
 from sweeps.expected import this_machine
 
@@ -152,7 +155,7 @@ class Runs:
             assert begun, f"{done.status}: {done.said}"
             if done.status != "0":
                 if begun[-1] != (results[-1]["operator"] if results else None):
-                    blank = {"calls": 1, "right": 0, "wrong": [], "raises": [], "differs": []}
+                    blank = {"calls": 1, "right": 0, **{key: [] for key in FAULTS}}
                     results.append({"operator": begun[-1], **blank})
                 # It may end after its result, too: at exit, or by what the operator left behind.
                 results[-1]["raises"].insert(0, f"the process ended: {done.status}: {done.said[-300:]}")
@@ -163,7 +166,7 @@ class Runs:
 def summary(results, refused):
     """Return the report: numbers of operators, and the names of those that are not all right."""
     tried = [result for result in results if result["calls"]]
-    lists = {key: {r["operator"]: r[key][:3] for r in results if r[key]} for key in ("wrong", "raises", "differs")}
+    lists = {key: {r["operator"]: r[key][:3] for r in results if r[key]} for key in FAULTS}
     faulty = set().union(*lists.values())
     return {
         "routed": len(results),
@@ -202,7 +205,7 @@ def test_every_operator_must_give_by_its_route_what_it_gives_itself(tmp_path, pa
     assert not (this_machine().software and package == "like") or not (report["wrong"] or report["raises"])
 
 
-RESULT = {"operator": "mm", "calls": 2, "right": 2, "wrong": [], "raises": [], "differs": []}
+RESULT = {"operator": "mm", "calls": 2, "right": 2, **{key: [] for key in FAULTS}}
 
 
 @pytest.mark.parametrize(
@@ -264,3 +267,32 @@ def test_a_training_step_must_run_on_flaggems_and_the_streams_be_the_same(tmp_pa
     done = runs.run("-c", START + dedent(STEP))
     assert done.status == "0", f"{len(routed)} routed\n{done.said}"
     print(done.said)
+
+
+X = (torch.tensor([1.0, 2.0]),)
+FACTORS = count(1)
+REFUSED = TypeError("flagos: the Python kernel of aten::neg_ must write to 'self' and return it or None, got another")
+
+
+@pytest.mark.parametrize(
+    ("operator", "function", "call", "faults"),
+    [
+        pytest.param("neg", torch.neg, (X, {}), set(), id="right"),
+        pytest.param("neg", torch.abs, (X, {}), {"differs"}, id="differs"),
+        pytest.param("neg", lambda x: x * next(FACTORS), (X, {}), {"unsteady"}, id="unsteady"),
+        pytest.param("zeros", torch.ops.aten.zeros, (([2],), {"device": torch.device("cpu")}), set(), id="device"),
+        pytest.param("neg", torch.ops.aten.neg.default, (("no tensor",), {}), {"raises"}, id="raises"),
+    ],
+)
+def test_each_call_must_come_under_its_heading(operator, function, call, faults):
+    found = replay_one(operator, function, [call])
+    assert {key for key in FAULTS if found[key]} == faults
+    assert found["right"] == (0 if "raises" in faults else 1)
+
+
+@pytest.mark.parametrize(
+    ("result", "heading"), [pytest.param(X[0], "differs", id="wrote"), pytest.param(X[0] + 1, "raises", id="elsewhere")]
+)
+def test_a_refusal_by_the_route_must_be_a_difference_only_where_the_operator_wrote(result, heading):
+    routed, itself = Outcome(None, REFUSED, (X, {})), Outcome(result, None, (X, {}))
+    assert compare_errors(routed, itself)[0] == heading
