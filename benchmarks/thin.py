@@ -5,9 +5,9 @@ r"""What an operator call on flagos costs over the vendor's own, in C++, beside 
 Run where `torch_fl` is installed and its vendor's `cuda` works in the same process, as with the software device. The
 kernels of `csrc/thin.cpp`, compiled on the spot by g++, take the places of the vendor's. Each round times the same
 calls on both devices in turn, in one thread, by that thread's CPU time. The table gives medians in nanoseconds per
-call, the median of the rounds' differences, which is the result, and the difference of the fastest rounds. On real
-accelerators, whose memory the host cannot read, --no-arithmetic leaves out the kernels' eight additions. With --case
-and --device, one case runs once, to count instructions:
+call, the median of the rounds' differences, which is the result, the difference of the fastest rounds, and the range
+of differences. On real accelerators, whose memory the host cannot read, --no-arithmetic leaves out the kernels' eight
+additions. With --case and --device, one case runs once, to count instructions:
 
     valgrind --tool=callgrind --instr-atstart=no \
       python benchmarks/thin.py --case add --device flagos --calls 5000 --library thin.so

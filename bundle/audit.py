@@ -204,11 +204,14 @@ def _read_library(view: WheelView, name: str, pattern: re.Pattern[bytes], scratc
 
 
 def build_path_pattern(forbidden: Iterable[str]) -> re.Pattern[bytes]:
-    """Return a pattern of absolute paths of build machines: those below BUILD_ROOTS, and exact prefixes."""
+    """Return a pattern of paths of build machines: those below BUILD_ROOTS, exact prefixes, and out of a build tree."""
     roots = "|".join(re.escape(root) for root in BUILD_ROOTS).encode()
     exact = b"".join(b"|" + re.escape(prefix.encode()) for prefix in forbidden if prefix)
     # What precedes tells the start of an absolute path from the middle of one.
-    return re.compile(rb"(?<![\w.\-/])/(?:" + roots + rb")/" + _PATH_CHARACTER + rb"+" + _exact(exact))
+    absolute = rb"(?<![\w.\-/])/(?:" + roots + rb")/" + _PATH_CHARACTER + rb"+"
+    # As compiler caches hand paths on; those of RUNPATHs begin with $ORIGIN/.
+    relative = rb"|(?<![\w./])(?:\.\./){2,}" + _PATH_CHARACTER + rb"+"
+    return re.compile(absolute + relative + _exact(exact))
 
 
 def _exact(alternatives: bytes) -> bytes:

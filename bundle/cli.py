@@ -84,7 +84,7 @@ def _tests(parser: argparse.ArgumentParser) -> None:
         "--suite",
         choices=("core", "full"),
         default="full",
-        help="how much of PyTorch's operator database (default: full)",
+        help="core: one operator of each family, and nothing of the plugin alone (default: full)",
     )
     parser.add_argument("pytest_arguments", nargs="*", help="handed to pytest, after --")
 

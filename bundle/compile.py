@@ -86,12 +86,15 @@ def compile_variables(backend: Backend, environ: Mapping[str, str], *, sdk_root:
 def cache_variables(ccache: Path, workspace: Workspace, environ: Mapping[str, str]) -> dict[str, str]:
     """Return what makes CMake compile through ccache, as far as the caller has not set it otherwise.
 
-    Backends differ in one source of ten: the second to be compiled takes the rest from the first. The caller's own
-    CCACHE_* variables hold, CCACHE_DISABLE=1 among them, and so does a launcher of his own.
+    Backends differ in one of eight compilations: the second to be compiled takes the rest from the first. The caller's
+    own CCACHE_* variables hold, CCACHE_DISABLE=1 among them, and so does a launcher of his own, in a new build tree.
     """
+    repository = workspace.repository
     defaults = {name: str(ccache) for name in LAUNCHERS}
     # Paths below it are compared relative to each build tree, and all trees are equally deep.
-    defaults.update(CCACHE_DIR=str(workspace.compiler_cache), CCACHE_BASEDIR=str(workspace.repository))
+    defaults.update(CCACHE_DIR=str(workspace.compiler_cache), CCACHE_BASEDIR=str(repository))
+    # What ccache leaves out of its keys: what the prefix maps say, which end up in the objects.
+    defaults["CCACHE_EXTRAFILES"] = str(repository / "cmake" / "FlagosTorch.cmake")
     return {name: value for name, value in defaults.items() if not environ.get(name)}
 
 

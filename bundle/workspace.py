@@ -1,4 +1,4 @@
-"""Where everything lives: two backends never share a folder, and nothing lands among the sources."""
+"""Where everything lives: two backends never share a folder of outputs, and nothing lands among the sources."""
 
 from __future__ import annotations
 

@@ -51,10 +51,18 @@ foreach(library c10 torch_cpu torch_python)
     "${torch_dir}/include" "${torch_dir}/include/torch/csrc/api/include")
 endforeach()
 
-# Headers of torch and Python name their files in messages; the build machine's folders must not reach the libraries.
+# Headers of torch and Python name their files in messages; the build machine's folders must not reach the libraries. The
+# widest comes first, since of the maps that fit a path the last one counts; each also as ccache hands paths on, relative
+# to the build tree.
 set(FLAGOS_PREFIX_MAPS)
-foreach(pair "${torch_dir}/include=torch" "${CMAKE_CURRENT_BINARY_DIR}=build" "${CMAKE_CURRENT_SOURCE_DIR}=torch_fl")
-  list(APPEND FLAGOS_PREFIX_MAPS "-ffile-prefix-map=${pair}")
+foreach(pair "${CMAKE_CURRENT_SOURCE_DIR}=torch_fl" "${CMAKE_CURRENT_BINARY_DIR}=build" "${torch_dir}/include=torch")
+  string(REPLACE "=" ";" pair "${pair}")
+  list(GET pair 0 folder)
+  list(GET pair 1 name)
+  file(RELATIVE_PATH relative "${CMAKE_CURRENT_BINARY_DIR}" "${folder}")
+  foreach(written ${folder} ${relative})
+    list(APPEND FLAGOS_PREFIX_MAPS "-ffile-prefix-map=${written}=${name}")
+  endforeach()
 endforeach()
 foreach(folder ${Python_INCLUDE_DIRS})
   list(APPEND FLAGOS_PREFIX_MAPS "-ffile-prefix-map=${folder}=python")

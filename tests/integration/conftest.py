@@ -62,7 +62,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_report_header(config: pytest.Config) -> str:
     info = torch_fl.bundle()
-    tests = "those that need no device (--no-device)" if config.getoption("--no-device") else "all"
+    tests = (
+        "those that need no device (--no-device)" if config.getoption("--no-device") else config.getoption("--suite")
+    )
     return f"flagos: {info.backend}, core {info.core}, {torch.flagos.device_count()} devices; tests: {tests}"
 
 

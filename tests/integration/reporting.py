@@ -7,7 +7,7 @@ older file of that name is removed when the session starts, so a missing file me
     {
       "schema": 1,
       "collected": [ID, ...],            every test that was to run, in order
-      "deselected": [ID, ...],           tests left out by --no-device, -k or -m
+      "deselected": [ID, ...],           tests left out by --no-device, --suite core, -k or -m
       "outcomes": {
         ID: {
           "outcome": "passed" | "failed" | "error" | "skipped" | "aborted",

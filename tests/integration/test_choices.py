@@ -68,7 +68,6 @@ def test_transformed_composite_must_equal_cpu(agree, composite, transform):
     agree(transform(composite), torch.randn(2, 3, 4, 4), tolerance=TOLERANCE)
 
 
-@pytest.mark.plugin_alone
 @pytest.mark.parametrize("dynamic", [False, True], ids=["static", "dynamic"])
 @pytest.mark.parametrize("composite", COMPOSITES)
 def test_compiled_composite_must_equal_the_plain_one(device, composite, dynamic):

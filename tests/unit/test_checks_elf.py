@@ -148,7 +148,10 @@ def test_b16_newer_symbols_of_the_bundle_must_be_reported_and_not_found(tmp_path
 
 @pytest.mark.parametrize(
     "text",
-    ["/home/me/torch_fl/csrc/a.cpp", "/root/a.cpp", "/mnt/b/a.h", "/opt/hostedtoolcache/x/y.h", "/srv/exact/a.h"],
+    [
+        *("/home/me/torch_fl/csrc/a.cpp", "/root/a.cpp", "/mnt/b/a.h", "/opt/hostedtoolcache/x/y.h", "/srv/exact/a.h"),
+        *("../../envs/torch/a.h", "../../../../torch_fl/csrc/a.cpp"),
+    ],
 )
 def test_paths_of_the_build_machine_in_the_plugin_must_be_found(tmp_path, text):
     spec = changed_elf(FLAGOS, payload=b"\0" + text.encode() + b"\0")

@@ -71,13 +71,14 @@ def test_backends_must_share_one_cache_of_objects_by_paths_within_the_repository
         "CMAKE_CXX_COMPILER_LAUNCHER": "/env/bin/ccache",
         "CCACHE_DIR": str(tmp_path / "build" / "ccache"),
         "CCACHE_BASEDIR": str(tmp_path),
+        "CCACHE_EXTRAFILES": str(tmp_path / "cmake" / "FlagosTorch.cmake"),
     }
 
 
 def test_the_callers_own_cache_and_launcher_must_win(tmp_path):
-    own = {"CCACHE_DIR": "/cache", "CMAKE_CXX_COMPILER_LAUNCHER": "sccache", "CCACHE_DISABLE": "1"}
+    own = {"CCACHE_DIR": "/cache", "CMAKE_CXX_COMPILER_LAUNCHER": "sccache"}
     given = cache_variables(Path("/env/bin/ccache"), Workspace(backend="dcu", repository=tmp_path), own)
-    assert set(given) == {"CMAKE_C_COMPILER_LAUNCHER", "CCACHE_BASEDIR"}
+    assert set(given) == {"CMAKE_C_COMPILER_LAUNCHER", "CCACHE_BASEDIR", "CCACHE_EXTRAFILES"}
 
 
 def test_jobs_must_follow_the_first_variable_set():

@@ -41,6 +41,7 @@ struct FreeFacades {
   void* first;
   /// How many more may be kept; none before the thread's first, nor once the thread's own objects are gone.
   size_t room;
+  /// Whether what is kept will be freed when the thread ends.
   bool known;
 };
 
@@ -78,25 +79,25 @@ C10_NOINLINE void free_facade(void* memory) noexcept {
 }  // namespace
 
 void* Facade::operator new(size_t bytes) {
-  FreeFacades& free = t_free;
-  void* const memory = free.first;
+  FreeFacades& kept = t_free;
+  void* const memory = kept.first;
   if (C10_UNLIKELY(memory == nullptr)) {
     return ::operator new(bytes);
   }
-  std::memcpy(&free.first, memory, sizeof(void*));
-  ++free.room;
+  std::memcpy(&kept.first, memory, sizeof(void*));
+  ++kept.room;
   return memory;
 }
 
 void Facade::operator delete(void* memory) noexcept {
-  FreeFacades& free = t_free;
-  if (C10_UNLIKELY(free.room == 0)) {
+  FreeFacades& kept = t_free;
+  if (C10_UNLIKELY(kept.room == 0)) {
     free_facade(memory);
     return;
   }
-  std::memcpy(memory, &free.first, sizeof(void*));
-  free.first = memory;
-  --free.room;
+  std::memcpy(memory, &kept.first, sizeof(void*));
+  kept.first = memory;
+  --kept.room;
 }
 
 void drop_vendor_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
