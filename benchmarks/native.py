@@ -81,14 +81,15 @@ def measure(workers: dict[str, Worker], case: str, count: int, rounds: int) -> d
                 times[device].append(float(str(answer["us"])))
     native = statistics.median(times["cuda"])
     over = statistics.median(ours - theirs for theirs, ours in zip(times["cuda"], times["flagos"], strict=True))
-    figures = {
+    return {
         "cuda_us": native,
         "flagos_us": statistics.median(times["flagos"]),
         "over_us": over,
         "over_min_us": min(times["flagos"]) - min(times["cuda"]),
         "ratio": 1 + over / native,
+        "us": times,
+        "told": told,
     }
-    return {**figures, "us": times, "told": told}
 
 
 def measure_pair(args: argparse.Namespace, cpus: list[int]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:

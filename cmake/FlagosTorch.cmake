@@ -55,10 +55,9 @@ endforeach()
 # widest comes first, since of the maps that fit a path the last one counts; each also as ccache hands paths on, relative
 # to the build tree.
 set(FLAGOS_PREFIX_MAPS)
-foreach(pair "${CMAKE_CURRENT_SOURCE_DIR}=torch_fl" "${CMAKE_CURRENT_BINARY_DIR}=build" "${torch_dir}/include=torch")
-  string(REPLACE "=" ";" pair "${pair}")
-  list(GET pair 0 folder)
-  list(GET pair 1 name)
+set(folders "${CMAKE_CURRENT_SOURCE_DIR}" "${CMAKE_CURRENT_BINARY_DIR}" "${torch_dir}/include")
+set(names torch_fl build torch)
+foreach(folder name IN ZIP_LISTS folders names)
   file(RELATIVE_PATH relative "${CMAKE_CURRENT_BINARY_DIR}" "${folder}")
   foreach(written ${folder} ${relative})
     list(APPEND FLAGOS_PREFIX_MAPS "-ffile-prefix-map=${written}=${name}")
