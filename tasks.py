@@ -20,6 +20,18 @@ from bundle.cli import main
 if TYPE_CHECKING:
     from invoke.context import Context
 
+
+def _refuse_words_alone(words: list[str]) -> None:
+    """Name the option that a wheel or a backend wants: invoke knows no optional argument without, and says so badly."""
+    for before, word in zip(["", *words], words):  # noqa: B905 - the first is longer by the word before the first
+        option = "--wheel" if word.endswith(".whl") else "--backend" if word in BACKENDS else ""
+        taken = word.startswith("-") or (before.startswith("-") and before != "--forged")
+        if option and not taken:
+            raise Exit(f"inv: {word!r} stands alone; write {option} {word}", code=2)
+
+
+_refuse_words_alone(sys.argv[1:])
+
 # Optional for invoke, which would end with exit code 1 and without the names; bundle.cli refuses its absence.
 BACKEND = f"One of: {', '.join(BACKENDS)}"
 STAGE = {

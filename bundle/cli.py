@@ -17,9 +17,9 @@ from bundle.backends import BACKENDS, CoreSource
 from bundle.errors import BundleError, FileAccessError, UnknownBackendError
 from bundle.interpreters import SUPPORTED
 from bundle.pipeline import Request
+from bundle.reports import STRATEGIES
 from bundle.selection import describe_choices
 from bundle.ui import Reporter
-from bundle.verify import STRATEGIES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -93,6 +93,10 @@ def _audited(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("wheel", type=_path, nargs="?", help="path of a wheel (default: the one of --backend in dist/)")
 
 
+def _reported(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--forged", action="store_true", help="those of forged vendors alone")
+
+
 COMMANDS = {
     "compile": (commands.compile_command, "compile the plugin: a thin wheel", (_backend,)),
     "plan": (commands.plan_command, "show what the bundle stage would do", (_backend, _inputs, _json)),
@@ -102,7 +106,7 @@ COMMANDS = {
     "audit": (commands.audit_command, "check a finished wheel", (_audited, _backend, _json)),
     "verify": (commands.verify_command, "install the wheel beside stock torch and test it", (_backend, _tests, _json)),
     "forge": (commands.forge_command, "make a vendor-shaped torch from stock torch", (_backend,)),
-    "report": (commands.report_command, "show the table of all verifications", ()),
+    "report": (commands.report_command, "show the table of all verifications", (_reported,)),
     "clean": (commands.clean_command, "remove a backend's build folders", (_backend,)),
     "docs": (commands.docs_command, "write the generated parts of docs/", ()),
 }

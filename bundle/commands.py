@@ -6,23 +6,23 @@ import json
 import os
 from contextlib import ExitStack
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from bundle import pipeline
 from bundle.audit import audit
 from bundle.errors import BundleError, NothingBundledError
 from bundle.locks import exclusive
-from bundle.testrun import OperatorCoverage
-from bundle.verify import HEADER, Verification, check_wheel, finished_wheel, write_report
+from bundle.reports import HEADER, read_reports, write_report
+from bundle.verify import check_wheel, finished_wheel
 from bundle.workspace import Workspace
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Mapping
-    from pathlib import Path
 
     from bundle.audit import AuditReport
     from bundle.pipeline import Request
+    from bundle.reports import Verification
     from bundle.ui import Reporter
 
 FINDINGS = 1
@@ -112,19 +112,30 @@ def verify_command(call: Call) -> int:
     return FINDINGS if result.problems else 0
 
 
-def _reported(path: Path) -> Verification:
-    data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    operators = OperatorCoverage.from_json(data.get("operators"))
-    lists = {key: tuple(data.get(key, ())) for key in ("problems", "pytest_arguments")}
-    return Verification(**{**data, "operators": operators, **lists})
+def _counted(call: Call) -> list[Verification]:
+    """Return the results that the table shows; one under another's name is left out, and named."""
+    reports = read_reports(Workspace(backend=""))
+    for path, result in reports.items():
+        if path.name != result.file_name:
+            call.ui.warning(f"{path} is not counted: {result.title} belongs in {result.file_name}; remove it")
+    return [
+        result
+        for path, result in reports.items()
+        if path.name == result.file_name
+        and not result.pytest_arguments
+        and (result.forged or not call.arguments.forged)
+    ]
 
 
 def report_command(call: Call) -> int:
-    """Show the table of all verifications so far, but for partial ones; exit code 1 if any of them failed."""
-    paths = sorted(Workspace(backend="").reports.glob("verify-*.json"))
-    results = [result for result in map(_reported, paths) if not result.pytest_arguments]
+    """Show the table of all verifications so far, but for partial ones; exit code 1 if any of them failed.
+
+    With --forged, those of forged vendors alone: what hardware gave is neither shown nor judged.
+    """
+    results = _counted(call)
     if not results:
-        raise NothingBundledError("no whole verification has been reported yet", stage="verify", backend="NAME")
+        kind = " of a forged vendor" if call.arguments.forged else ""
+        raise NothingBundledError(f"no whole verification{kind} has been reported yet", stage="verify", backend="NAME")
     call.ui.table(HEADER, [result.row() for result in results])
     for result in results:
         differences = ", ".join(f"{name} {value:.3g}" for name, value in sorted(result.accuracy.items()))

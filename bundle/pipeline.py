@@ -31,9 +31,9 @@ if TYPE_CHECKING:
     from bundle.audit import AuditReport
     from bundle.backends import Backend
     from bundle.plan import BundlePlan
+    from bundle.reports import Verification
     from bundle.stock import StockTorch
     from bundle.ui import Reporter
-    from bundle.verify import Verification
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,10 +6,9 @@ forged, its SDK's driver folders stand in LD_LIBRARY_PATH, as a sourced SDK scri
 
 from __future__ import annotations
 
-import json
 import os
 import tempfile
-from dataclasses import asdict, dataclass, fields
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -18,9 +17,10 @@ from bundle.checks import PACKAGE
 from bundle.errors import InputNotFoundError, NothingBundledError, RefusedError
 from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
 from bundle.manifest import BUNDLE_FILE, Manifest, read_manifest
+from bundle.reports import Verification
 from bundle.selection import selecting_variables
 from bundle.stock import install_stock
-from bundle.testrun import OperatorCoverage, Verdict, judge, read_report
+from bundle.testrun import Verdict, judge, read_report
 from bundle.verify_checks import (
     Facts,
     Installed,
@@ -41,14 +41,8 @@ if TYPE_CHECKING:
     from bundle.ui import Reporter
     from bundle.workspace import Workspace
 
-SCHEMA = 1
-STRATEGIES = ("preload", "relink")
 # Of a hundred operators with a kernel of the vendor's, so many must run in the full suite.
 LEAST_OPERATORS = 85.0
-HEADER = (
-    *("backend", "wheel", "MB", "files", "devices", "passed", "failed", "known", "aborted", "skipped"),
-    *("operators", "verdict"),
-)
 FOREIGN_PREFIXES = ("FLAGOS_", "TORCH", "PYTORCH", "PYTHON", "LD_", "PYTEST_")
 FOREIGN = selecting_variables() | {"GEMS_VENDOR"}
 
@@ -70,48 +64,6 @@ class VerifyInputs:
     strategy: str | None = None
     suite: str = "full"
     pytest_arguments: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Verification:
-    """The result; its fields are the keys of `reports/verify-<backend>.json`. Sizes in bytes."""
-
-    backend: str
-    forged: bool
-    wheel: str
-    wheel_bytes: int
-    bundle_files: int
-    devices: int
-    torch: str
-    strategy: str
-    collected: int
-    passed: int
-    failed: int
-    known: int
-    aborted: int
-    skipped: int
-    operators: OperatorCoverage | None = None
-    accuracy: dict[str, float]
-    problems: tuple[str, ...]
-    suite: str = "full"
-    pytest_arguments: tuple[str, ...] = ()
-    schema: int = SCHEMA
-
-    @property
-    def title(self) -> str:
-        """The backend, and what sets this result apart from others of it."""
-        usual = ("", STRATEGIES[0], "full")
-        extent = "partial" if self.pytest_arguments else self.suite
-        remarks = [word for word in ("forged" if self.forged else "", self.strategy, extent) if word not in usual]
-        return f"{self.backend} ({', '.join(remarks)})" if remarks else self.backend
-
-    def row(self) -> tuple[str, ...]:
-        """Return the table row for `HEADER`."""
-        numbers = (self.devices, self.passed, self.failed, self.known, self.aborted, self.skipped)
-        size = f"{self.wheel_bytes / 1e6:.1f}"
-        verdict = "failed" if self.problems else "ok"
-        covered = f"{self.operators.percent:.1f} %" if self.operators else "-"
-        return (self.title, self.wheel, size, str(self.bundle_files), *map(str, numbers), covered, verdict)
 
 
 def finished_wheel(workspace: Workspace, backend: Backend) -> Path:
@@ -257,18 +209,3 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
         problems=tuple(problems),
         **counts,
     )
-
-
-def write_report(result: Verification, workspace: Workspace) -> Path:
-    """Write `reports/verify-<backend>.json`, or `verify-<backend>-relink.json`, and return its path.
-
-    A run with arguments to pytest, which may leave tests out, goes to a file of its own: `...-partial.json`.
-    """
-    workspace.reports.mkdir(parents=True, exist_ok=True)
-    suffix = f"-{result.strategy}" if result.strategy != STRATEGIES[0] else ""
-    suffix += "-partial" if result.pytest_arguments else ""
-    path = workspace.reports / f"verify-{result.backend}{suffix}.json"
-    partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    partial.replace(path)
-    return path

@@ -1,9 +1,10 @@
-"""Fixtures of the unit tests: tiny real ELF files, a silent reporter, the patchelf of this environment."""
+"""Fixtures of the unit tests: tiny real ELF files, a silent reporter, the patchelf of this environment, a checkout."""
 
 from __future__ import annotations
 
 import io
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -15,6 +16,9 @@ from tests.support.tiny_elf import ElfSpec
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 class MakeElf(Protocol):
@@ -56,3 +60,17 @@ def said(ui: Reporter) -> Callable[[], str]:
         return ui.err.getvalue()
 
     return get
+
+
+@pytest.fixture
+def checkout(tmp_path: Path) -> tuple[Callable[..., subprocess.CompletedProcess[str]], Path]:
+    """Return a function that runs `python -m bundle` in a checkout of its own, and the path of its dist folder."""
+    root = tmp_path / "checkout"
+    for package in ("bundle", "torch_fl_boot"):
+        shutil.copytree(REPOSITORY / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+
+    def run(*words: str) -> subprocess.CompletedProcess[str]:
+        command = [sys.executable, "-m", "bundle", *words]
+        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
+
+    return run, root / "dist"

@@ -61,28 +61,38 @@ def test_a_backend_that_is_none_of_the_list_must_give_two_and_the_list(words, fo
 TASKS = ("compile", "bundle", "repack", "wheel", "plan", "audit", "forge", "verify", "clean")
 
 
+def inv(*words):
+    command = [sys.executable, "-m", "invoke", *words]
+    return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
+
+
 @pytest.mark.parametrize("task", TASKS)
 def test_a_task_without_a_backend_must_give_the_same_two(task):
-    done = subprocess.run(
-        [sys.executable, "-m", "invoke", task], cwd=REPOSITORY, capture_output=True, text=True, check=False
-    )
+    done = inv(task)
     assert done.returncode == 2, done.stderr
     missing = "neither a wheel nor --backend" if task == "audit" else "no --backend"
     assert f"bundle: error: {missing}; there are\n" in done.stderr
 
 
-@pytest.fixture
-def checkout(tmp_path):
-    """Return a function that runs `python -m bundle` in a checkout of its own, and the path of its dist folder."""
-    root = tmp_path / "checkout"
-    for package in ("bundle", "torch_fl_boot"):
-        shutil.copytree(REPOSITORY / package, root / package, ignore=shutil.ignore_patterns("__pycache__"))
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        pytest.param(["audit", "dist/x.whl"], "--wheel dist/x.whl", id="wheel"),
+        pytest.param(["audit", "--forged", "x.whl", "--backend", "dcu"], "--wheel x.whl", id="wheel-after-flag"),
+        pytest.param(["clean", "--backend", "nothing", "plan", "dcu"], "--backend dcu", id="backend"),
+    ],
+)
+def test_a_word_alone_must_give_two_and_the_option_to_write(words, form):
+    done = inv(*words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr == f"inv: {form.split()[1]!r} stands alone; write {form}\n"
 
-    def run(*words):
-        command = [sys.executable, "-m", "bundle", *words]
-        return subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
 
-    return run, root / "dist"
+@pytest.mark.parametrize("form", [["--wheel", "{}"], ["--wheel={}"], ["-w", "{}"]], ids=["words", "joined", "short"])
+def test_a_wheel_by_its_option_must_be_audited(tmp_path, form):
+    path = WheelSpec(backend=DCU).write(tmp_path)
+    done = inv("audit", *(word.format(path) for word in form))
+    assert (done.returncode, done.stdout.splitlines()[0]) == (0, f"wheel: {path.name}"), done.stderr
 
 
 def test_an_audit_by_backend_must_read_the_wheel_that_was_built_for_it(checkout):

@@ -1,9 +1,9 @@
-"""Verification: which wheel it takes, what its processes inherit, and what it reports. The runs are in tests/e2e."""
+"""Verification: which wheel it takes, what its processes inherit, and what it checks. The runs are in tests/e2e."""
 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,38 +11,12 @@ import pytest
 from bundle.backends import CUDA, DCU, METAX
 from bundle.errors import InputNotFoundError, MalformedError, NothingBundledError, RefusedError
 from bundle.stock import StockTorch
-from bundle.verify import (
-    HEADER,
-    Verification,
-    VerifyInputs,
-    check_wheel,
-    clean_environment,
-    finished_wheel,
-    write_report,
-)
+from bundle.verify import VerifyInputs, check_wheel, clean_environment, finished_wheel
 from bundle.verify_checks import Facts, Installed, check_origins, doctor_errors
 from bundle.workspace import Workspace
 from tests.support.wheels import WheelSpec
 
 STOCK = StockTorch(version="2.10.0+cpu", index="", python="3.12")
-RESULT = Verification(
-    backend="dcu",
-    forged=True,
-    wheel="torch_fl.whl",
-    wheel_bytes=2_500_000,
-    bundle_files=28,
-    devices=2,
-    torch="2.10.0+cpu",
-    strategy="preload",
-    collected=4,
-    passed=3,
-    failed=0,
-    known=1,
-    aborted=0,
-    skipped=0,
-    accuracy={"mm": 0.0},
-    problems=(),
-)
 
 
 def workspace(root, backend=METAX, *, forged=True):
@@ -161,28 +135,6 @@ def test_workers_must_share_the_processors(tmp_path):
     assert (many["OMP_NUM_THREADS"], many["MKL_NUM_THREADS"]) == ("1", "1")
 
 
-def test_the_report_must_hold_what_the_row_shows(tmp_path):
-    path = write_report(RESULT, workspace(tmp_path, DCU))
-    assert path == tmp_path / "reports" / "verify-dcu.json"
-    assert json.loads(path.read_text()) == {**asdict(RESULT), "problems": [], "pytest_arguments": []}
-    assert list(path.parent.iterdir()) == [path]
-    assert dict(zip(HEADER, RESULT.row(), strict=True)) == {
-        "backend": "dcu (forged)",
-        "wheel": "torch_fl.whl",
-        "MB": "2.5",
-        "files": "28",
-        "devices": "2",
-        "passed": "3",
-        "failed": "0",
-        "known": "1",
-        "aborted": "0",
-        "skipped": "0",
-        "operators": "-",
-        "verdict": "ok",
-    }
-    assert replace(RESULT, problems=("x",)).row()[-1] == "failed"
-
-
 @pytest.fixture
 def installed(tmp_path):
     """Return a wheel's package in a made-up site-packages; nothing of it is run."""
@@ -242,19 +194,6 @@ def test_errors_of_the_doctor_must_be_problems_and_warnings_none():
 @pytest.mark.parametrize("answer", ["", "[]", "{}", "nonsense"])
 def test_doctor_without_an_answer_must_be_a_problem(answer):
     assert doctor_errors(answer, "Traceback: boom\n") == ("doctor: no answer: Traceback: boom",)
-
-
-def test_report_of_a_relinked_run_must_stand_beside_the_preloaded_one(tmp_path):
-    place, relinked = workspace(tmp_path), replace(RESULT, strategy="relink")
-    assert write_report(RESULT, place).name == "verify-dcu.json"
-    assert write_report(relinked, place).name == "verify-dcu-relink.json"
-    assert (RESULT.row()[0], relinked.row()[0]) == ("dcu (forged)", "dcu (forged, relink)")
-
-
-def test_report_must_say_how_much_was_tested_and_a_partial_one_must_not_stand_for_the_whole(tmp_path):
-    place, partial = workspace(tmp_path), replace(RESULT, pytest_arguments=("-k", "one"))
-    assert write_report(partial, place).name == "verify-dcu-partial.json"
-    assert (replace(RESULT, suite="core").title, partial.title) == ("dcu (forged, core)", "dcu (forged, partial)")
 
 
 def test_strategy_must_reach_the_tests_whatever_the_caller_has_set(tmp_path):

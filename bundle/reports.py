@@ -1,0 +1,107 @@
+"""Results of verifications, and the folder of reports that keeps them: `reports/verify-<backend>.json` and its kin."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+from bundle.errors import MalformedError
+from bundle.testrun import OperatorCoverage
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from bundle.workspace import Workspace
+
+SCHEMA = 1
+STRATEGIES = ("preload", "relink")
+HEADER = (
+    *("backend", "wheel", "MB", "files", "devices", "passed", "failed", "known", "aborted", "skipped"),
+    *("operators", "verdict"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verification:
+    """The result; its fields are the keys of its report, see `file_name`. Sizes in bytes."""
+
+    backend: str
+    forged: bool
+    wheel: str
+    wheel_bytes: int
+    bundle_files: int
+    devices: int
+    torch: str
+    strategy: str
+    collected: int
+    passed: int
+    failed: int
+    known: int
+    aborted: int
+    skipped: int
+    operators: OperatorCoverage | None = None
+    accuracy: dict[str, float]
+    problems: tuple[str, ...]
+    suite: str = "full"
+    pytest_arguments: tuple[str, ...] = ()
+    schema: int = SCHEMA
+
+    @property
+    def _kind(self) -> tuple[str, ...]:
+        partial = "partial" if self.pytest_arguments else ""
+        usual = ("", STRATEGIES[0])
+        return tuple(word for word in ("forged" if self.forged else "", self.strategy, partial) if word not in usual)
+
+    @property
+    def file_name(self) -> str:
+        """The report's: `verify-<backend>.json`, with `-forged`, `-relink` and `-partial` where that holds.
+
+        Results of another kind never replace each other: those of hardware, above all, are not easily had again.
+        """
+        return "-".join(("verify", self.backend, *self._kind)) + ".json"
+
+    @property
+    def title(self) -> str:
+        """The backend, and what sets this result apart from others of it."""
+        remarks = (*self._kind, *([self.suite] if self.suite != "full" and not self.pytest_arguments else []))
+        return f"{self.backend} ({', '.join(remarks)})" if remarks else self.backend
+
+    def row(self) -> tuple[str, ...]:
+        """Return the table row for `HEADER`."""
+        numbers = (self.devices, self.passed, self.failed, self.known, self.aborted, self.skipped)
+        size = f"{self.wheel_bytes / 1e6:.1f}"
+        verdict = "failed" if self.problems else "ok"
+        covered = f"{self.operators.percent:.1f} %" if self.operators else "-"
+        return (self.title, self.wheel, size, str(self.bundle_files), *map(str, numbers), covered, verdict)
+
+
+def write_report(result: Verification, workspace: Workspace) -> Path:
+    """Write a result into the folder of reports and return its path."""
+    workspace.reports.mkdir(parents=True, exist_ok=True)
+    path = workspace.reports / result.file_name
+    partial = path.with_suffix(".partial")
+    partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    partial.replace(path)
+    return path
+
+
+def read_reports(workspace: Workspace) -> dict[Path, Verification]:
+    """Return what `write_report` wrote so far.
+
+    Raises:
+        MalformedError: a file among them is no such report.
+    """
+    return {path: _read_report(path) for path in sorted(workspace.reports.glob("verify-*.json"))}
+
+
+def _read_report(path: Path) -> Verification:
+    try:
+        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        operators = OperatorCoverage.from_json(data.get("operators"))
+        lists = {key: tuple(data.get(key, ())) for key in ("problems", "pytest_arguments")}
+        return Verification(**{**data, "operators": operators, **lists})
+    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        error = MalformedError(f"{path}: not a report of a verification: {err}")
+        error.hint = "remove it, or run that verification again"
+        raise error from err
