@@ -7,7 +7,8 @@ import json
 import mmap
 import re
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
+import threading
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
@@ -122,19 +123,25 @@ def read_subject(view: WheelView, *, forbidden: tuple[str, ...] = ()) -> Subject
         *(f"{view.dist_info}/{name}" for name in ("METADATA", "WHEEL", RECORD, checks_hook.ENTRY_POINTS_FILE)),
     }
     pattern = build_path_pattern(forbidden)
+    stop = threading.Event()
 
     def read(entry: Entry) -> _Member:
         if entry.name in texts:
             return _read_text(view, entry.name, pattern)
         if is_shared_object(entry.name):
-            return _read_library(view, entry.name, pattern, Path(scratch))
-        return _Member(name=entry.name, digest=_copy(view, entry.name, None))
+            return _read_library(view, entry.name, pattern, Path(scratch), stop)
+        return _Member(name=entry.name, digest=_copy(view, entry.name, None, stop))
 
     # The largest first, so that the threads end together.
     entries = {entry.name: entry for entry in view.files}
     by_size = sorted(entries.values(), key=lambda entry: (-entry.size, entry.name))
     with tempfile.TemporaryDirectory(prefix="torch_fl-audit-") as scratch, ThreadPoolExecutor(_THREADS) as pool:
-        members = {member.name: member for member in pool.map(read, by_size)}
+        try:
+            members = {member.name: member for member in pool.map(read, by_size)}
+        except BaseException:
+            # Interrupted, or of no use any more; leaving the pool waits for its threads.
+            stop.set()
+            raise
     return _subject(view, members)
 
 
@@ -167,12 +174,14 @@ def _parsed(texts: dict[str, str], name: str, parse: Callable[..., T]) -> tuple[
         return None, str(err).removeprefix(f"{name}: ")
 
 
-def _copy(view: WheelView, name: str, target: Path | None) -> Digest:
-    """Hash a member, and write it to a file where one is given."""
+def _copy(view: WheelView, name: str, target: Path | None, stop: threading.Event) -> Digest:
+    """Hash a member, and write it to a file where one is given; give up when told to stop."""
     digest, size = hashlib.sha256(), 0
     scratch = target or Path("/dev/null")
     with about(scratch), view.open(name) as source, scratch.open("wb") as sink:
         while chunk := source.read(_CHUNK):
+            if stop.is_set():
+                raise CancelledError
             digest.update(chunk)
             size += len(chunk)
             sink.write(chunk)
@@ -190,10 +199,12 @@ def _read_text(view: WheelView, name: str, pattern: re.Pattern[bytes]) -> _Membe
     )
 
 
-def _read_library(view: WheelView, name: str, pattern: re.Pattern[bytes], scratch: Path) -> _Member:
+def _read_library(
+    view: WheelView, name: str, pattern: re.Pattern[bytes], scratch: Path, stop: threading.Event
+) -> _Member:
     target = scratch / hashlib.sha256(name.encode()).hexdigest()
     try:
-        digest = _copy(view, name, target)
+        digest = _copy(view, name, target, stop)
         paths = _paths_in(target, pattern) if is_plugin_library(name) else ()
         try:
             return _Member(name=name, digest=digest, elf=read_elf(target), paths=paths)

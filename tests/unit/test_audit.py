@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import zipfile
 from pathlib import Path
 
 import pytest
@@ -16,7 +22,8 @@ from tests.support.audits import (
 )
 from tests.support.wheels import WheelSpec
 
-DOCUMENT = Path(__file__).resolve().parents[2] / "docs" / "audit-codes.md"
+REPOSITORY = Path(__file__).resolve().parents[2]
+DOCUMENT = REPOSITORY / "docs" / "audit-codes.md"
 
 
 @pytest.mark.parametrize("machine", ["x86_64", "aarch64"])
@@ -95,4 +102,40 @@ def test_the_audit_must_leave_nothing_behind(tmp_path, monkeypatch):
     scratch.mkdir()
     monkeypatch.setattr("tempfile.tempdir", str(scratch))
     audit(WheelSpec().write(tmp_path))
+    assert list(scratch.iterdir()) == []
+
+
+def write_endless_wheel(folder):
+    """Write a wheel with a member of a tebibyte, nearly all of it a hole in the file: reading it takes many minutes."""
+    path = folder / "torch_fl-0.1.0-cp312-cp312-linux_x86_64.whl"
+    info = zipfile.ZipInfo("torch_fl/endless.bin")
+    with path.open("wb") as stream, zipfile.ZipFile(stream, "w") as archive:
+        archive.writestr("torch_fl-0.1.0.dist-info/WHEEL", "")
+        info.file_size = info.compress_size = 1 << 40
+        info.CRC = 0
+        info.header_offset = stream.tell()
+        stream.write(info.FileHeader(zip64=True))
+        archive.start_dir = stream.seek(info.file_size, os.SEEK_CUR)
+        archive.filelist.append(info)
+    return path
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=["SIGINT", "SIGTERM"])
+def test_a_stopped_audit_must_not_read_on_and_leave_nothing_behind(tmp_path, number):
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    command = [sys.executable, "-m", "bundle", "audit", str(write_endless_wheel(tmp_path))]
+    environ = {**os.environ, "TMPDIR": str(scratch)}
+    with subprocess.Popen(command, cwd=REPOSITORY, env=environ, stderr=subprocess.PIPE, text=True) as tool:
+        try:
+            threads = Path(f"/proc/{tool.pid}/task")
+            while not (any(scratch.iterdir()) and len(list(threads.iterdir())) > 1):
+                assert tool.poll() is None, tool.communicate()[1]
+                time.sleep(0.01)
+            tool.send_signal(number)
+            _, said = tool.communicate(timeout=60)
+        finally:
+            tool.kill()
+    assert tool.returncode == {signal.SIGINT: 130, signal.SIGTERM: 143}[number]
+    assert "run the same command again" in said
     assert list(scratch.iterdir()) == []
