@@ -100,13 +100,19 @@ class Site:
         """Run a program in a fresh process, with or without the driver's directories on LD_LIBRARY_PATH."""
         return self.start("-c", code, driver=driver, variables=variables)
 
-    def start(self, *arguments: str | Path, driver: bool = True, variables: dict[str, str] | None = None) -> Result:
+    def start(
+        self,
+        *arguments: str | Path,
+        driver: bool = True,
+        variables: dict[str, str] | None = None,
+        cwd: Path = Path("/"),
+    ) -> Result:
         """Start the interpreter with these arguments, as `run` does."""
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("LD_", "PYTHON", "FLAGOS_"))}
         if driver and self.library_path:
             environ["LD_LIBRARY_PATH"] = self.library_path
         environ.update(variables or {})
         done = subprocess.run(
-            [self.python, *arguments], cwd="/", env=environ, capture_output=True, text=True, check=False
+            [self.python, *arguments], cwd=cwd, env=environ, capture_output=True, text=True, check=False
         )
         return Result(code=done.returncode, out=done.stdout, err=done.stderr)

@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
@@ -128,6 +129,39 @@ def wait_for_output(tool: subprocess.Popen[bytes], folder: Path) -> None:
     before = set(folder.iterdir()) if folder.exists() else set()
     while tool.poll() is None and (not folder.exists() or not set(folder.iterdir()) - before):
         time.sleep(0.01)
+
+
+def outcomes(log: Path) -> Counter[str]:
+    """Count what ccache said of each compilation of this project; CMake's own trials are not counted."""
+    found: Counter[str] = Counter()
+    source = ""
+    for line in log.read_text().splitlines():
+        if line.startswith("# "):
+            source = line
+        elif line in {"cache_miss", "direct_cache_hit", "preprocessed_cache_hit"} and "CMakeC" not in source:
+            found[line] += 1
+    return found
+
+
+def test_second_backend_must_take_what_it_shares_from_the_cache(repository, tmp_path, monkeypatch):
+    for name in os.environ:
+        if name.startswith("CCACHE_"):
+            monkeypatch.delenv(name)
+    made = repository("envs")
+    # Torch's headers take minutes; the flags, folders and units of the real build are what decides.
+    for source in (made.root / "torch_fl" / "csrc").rglob("*.cpp"):
+        if source.parent.name != "runtime":
+            source.write_text("")
+    found = []
+    for backend in ("metax", "ppu"):
+        log = tmp_path / f"{backend}.log"
+        result = made.run("compile", "--backend", backend, "--forged", environ={"CCACHE_STATSLOG": str(log)})
+        assert result.code == 0, result.err
+        found.append(outcomes(log))
+    first, second = found
+    assert set(first) == {"cache_miss"}
+    # The bindings are told the backend's libraries: empty ones are the same only once they are preprocessed.
+    assert second == Counter(direct_cache_hit=first["cache_miss"] - 1, preprocessed_cache_hit=1)
 
 
 def vendor_state(root: Path) -> list[tuple[str, int, int, int]]:

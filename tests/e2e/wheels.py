@@ -48,7 +48,8 @@ def installed(built_wheel: Callable[[str], Path], tmp_path_factory: pytest.TempP
         python = create_environment(tmp_path_factory.mktemp(backend) / "env", stock.python, os.environ, ui)
         install_stock(python, stock, os.environ, ui)
         links = ("--find-links", str(forged.find_links)) if forged.find_links else ()
-        pip_install(python, [*links, wheel, "numpy>=2.2,<3"], os.environ, ui)
+        group = f"{request.workspace.repository / 'pyproject.toml'}:verify"
+        pip_install(python, [*links, wheel, "--group", group], os.environ, ui)
         return Site(
             python=python,
             package=package_folder(python, "torch_fl"),

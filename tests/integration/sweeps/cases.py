@@ -137,7 +137,6 @@ CORE = frozenset(
         "nn.functional.batch_norm",
         "nn.functional.layer_norm",
         "nn.functional.group_norm",
-        "nn.functional.softmax",
         "softmax",
         "log_softmax",
         "nn.functional.gelu",
