@@ -81,7 +81,14 @@ class ForgedVendor:
 def stock_torch(request: Request, environ: Mapping[str, str], ui: Reporter) -> StockTorch:
     """Return the stock torch of this request."""
     python = request.python or request.backend.python
-    return resolve(request.backend, python=python, forged=request.forged, environ=environ, ui=ui)
+    return resolve(
+        request.backend,
+        python=python,
+        forged=request.forged,
+        environ=environ,
+        ui=ui,
+        memory=request.workspace.environments / ".offers.json",
+    )
 
 
 def forge_vendor(request: Request, stock: StockTorch, environ: Mapping[str, str], ui: Reporter) -> ForgedVendor:

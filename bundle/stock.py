@@ -8,19 +8,20 @@ the nearest CPU build that the configured indexes offer: a real vendor's core mu
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from bundle.errors import InputNotFoundError, ToolError, UsageError
+from bundle.errors import InputNotFoundError, ToolError, UsageError, about
 from bundle.interpreters import installed_versions, pip_install, without_leaks
 from bundle.proc import run
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-    from pathlib import Path
 
     from bundle.backends import Backend
     from bundle.ui import Reporter
@@ -98,6 +99,39 @@ def ask_index(python: str, index: str, environ: Mapping[str, str], ui: Reporter)
     return tuple(json.loads(answers[-1])["versions"]) if asked.returncode == 0 and answers else ()
 
 
+def nox_run(environ: Mapping[str, str]) -> str:
+    """Return what tells the nox run that started this process from any other, or nothing if none did."""
+    if "NOX_CURRENT_SESSION" not in environ:
+        return ""
+    nox = os.getppid()
+    # Numbers of processes come again, but not with the same time of their start, the 20th field after the name.
+    started = Path(f"/proc/{nox}/stat").read_text(encoding="utf-8", errors="replace").rpartition(")")[2].split()[19]
+    return f"{nox} since {started}"
+
+
+def ask_once(python: str, index: str, environ: Mapping[str, str], ui: Reporter, memory: Path) -> tuple[str, ...]:
+    """Return what `ask_index` does; within one nox run, whose sessions share the file `memory`, it is asked once.
+
+    Besides the time, that makes all of a run's wheels and environments of one torch. No answer outlives its run.
+    """
+    current = nox_run(environ)
+    try:
+        stored = json.loads(memory.read_text(encoding="utf-8")) if current else {}
+    except (FileNotFoundError, ValueError):
+        stored = {}
+    answers = stored["answers"] if stored.get("run") == current else {}
+    question = f"{python} {index}"
+    if question not in answers:
+        answers[question] = ask_index(python, index, environ, ui)
+        if current:
+            memory.parent.mkdir(parents=True, exist_ok=True)
+            partial = memory.with_suffix(f".{os.getpid()}")
+            with about(partial):
+                partial.write_text(json.dumps({"run": current, "answers": answers}), encoding="utf-8")
+            partial.replace(memory)
+    return tuple(answers[question])
+
+
 def nearest(wanted: str, offers: Mapping[str, Iterable[str]], *, python: str) -> tuple[str, str] | None:
     """Choose among CPU builds, `offers` by Python version: the nearest release, then the wanted Python.
 
@@ -117,8 +151,12 @@ def nearest(wanted: str, offers: Mapping[str, Iterable[str]], *, python: str) ->
     return text, tag
 
 
-def resolve(backend: Backend, *, python: str, forged: bool, environ: Mapping[str, str], ui: Reporter) -> StockTorch:
+def resolve(
+    backend: Backend, *, python: str, forged: bool, environ: Mapping[str, str], ui: Reporter, memory: Path
+) -> StockTorch:
     """Return the stock torch for a backend and Python ("3.12"), falling back only for forged vendors; the log says so.
+
+    `memory` is the file that `ask_once` keeps answers in.
 
     Raises:
         UsageError: as `requested`.
@@ -129,9 +167,9 @@ def resolve(backend: Backend, *, python: str, forged: bool, environ: Mapping[str
     if not forged:
         return wanted
     pythons = installed_versions(environ)
-    if python in pythons and version in ask_index(python, index, environ, ui):
+    if python in pythons and version in ask_once(python, index, environ, ui, memory):
         return wanted
-    chosen = nearest(version, {tag: ask_index(tag, "", environ, ui) for tag in pythons}, python=python)
+    chosen = nearest(version, {tag: ask_once(tag, "", environ, ui, memory) for tag in pythons}, python=python)
     if chosen is None:
         raise InputNotFoundError(
             f"stock torch {version} for Python {python} is not to be had from "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import subprocess
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ from bundle.errors import ToolError, UsageError
 from bundle.interpreters import check_compilers
 from bundle.stock import DEFAULT_INDEX, StockTorch, install_stock, nearest, requested, resolve
 from bundle.ui import Reporter
+
+REPOSITORY = Path(__file__).parents[2]
 
 
 def test_default_must_be_the_products_stock_torch():
@@ -68,15 +71,63 @@ def test_fallback_must_be_the_nearest_cpu_build(offers, expected):
     assert nearest("2.10.0+cpu", offers, python="3.12") == expected
 
 
-def test_real_vendor_must_never_fall_back():
+def test_real_vendor_must_never_fall_back(tmp_path):
     err = io.StringIO()
     ui = Reporter(err=err)
     # An index that cannot exist: a real vendor's request is returned as it is, without asking anybody.
     environ = {"TORCH_FL_STOCK_INDEX": "https://nowhere.invalid/simple"}
-    assert resolve(DCU, python=DCU.python, forged=False, environ=environ, ui=ui) == StockTorch(
+    memory = tmp_path / "offers.json"
+    assert resolve(DCU, python=DCU.python, forged=False, environ=environ, ui=ui, memory=memory) == StockTorch(
         version="2.10.0+cpu", index="https://nowhere.invalid/simple", python="3.10"
     )
     assert err.getvalue() == ""
+
+
+PYTHON = "{}.{}".format(*sys.version_info)
+RESOLVE = f"""
+import os, sys
+from pathlib import Path
+from bundle.backends import METAX
+from bundle.stock import resolve
+from bundle.ui import Reporter
+ui = Reporter(verbose=True)
+print(resolve(METAX, python={PYTHON!r}, forged=True, environ=os.environ, ui=ui, memory=Path(sys.argv[1])).version)
+"""
+
+
+@pytest.fixture
+def resolved(tmp_path):
+    """Return a function that resolves in a process of its own, and an index that offers a torch of some version."""
+    page = tmp_path / "simple" / "torch" / "index.html"
+    page.parent.mkdir(parents=True)
+
+    def offer(version):
+        tag = f"cp{PYTHON.replace('.', '')}"
+        page.write_text(f'<a href="torch-{version}%2Bcpu-{tag}-{tag}-linux_x86_64.whl">torch</a>')
+
+    def run(*, session="demo", before=()):
+        # No other interpreter is found, and pip is not configured but for this index.
+        environ = {"HOME": str(tmp_path), "PIP_CONFIG_FILE": os.devnull, "PIP_INDEX_URL": page.parents[1].as_uri()}
+        environ |= {"PATH": "", "TORCH_FL_STOCK_INDEX": environ["PIP_INDEX_URL"]}
+        environ |= {"NOX_CURRENT_SESSION": session} if session else {}
+        command = [*before, sys.executable, "-c", RESOLVE, str(tmp_path / "envs" / "offers.json")]
+        done = subprocess.run(command, cwd=REPOSITORY, env=environ, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout.strip(), done.stderr.count(" index versions torch ")
+
+    return offer, run
+
+
+def test_an_index_must_be_asked_once_in_one_nox_run_and_in_no_other_way_be_remembered(resolved):
+    offer, run = resolved
+    offer("2.11.0")
+    # Once for the default, and once for what comes nearest.
+    assert run() == ("2.11.0+cpu", 2)
+    offer("2.10.0")
+    assert run() == ("2.11.0+cpu", 0)
+    # As the child of another process: of another nox.
+    assert run(before=("/bin/sh", "-c", '"$@"; exit $?', "sh")) == ("2.10.0+cpu", 1)
+    assert run(session="") == ("2.10.0+cpu", 1)
 
 
 def test_stock_torch_must_install_from_its_index():
