@@ -1,16 +1,18 @@
 r"""What an operator call on flagos costs over the vendor's own, in C++, beside kernels that do next to nothing.
 
-    python benchmarks/thin.py [--calls N] [--rounds N] [--json] [--no-arithmetic] [--case NAME --device DEVICE]
+    python benchmarks/thin.py [--calls N] [--rounds N] [--json] [--no-arithmetic] [--cold] [--case NAME --device D]
 
 Run where `torch_fl` is installed and its vendor's `cuda` works in the same process, as with the software device. The
 kernels of `csrc/thin.cpp`, compiled on the spot by g++, take the places of the vendor's. Each round times the same
 calls on both devices in turn, in one thread, by that thread's CPU time. The table gives medians in nanoseconds per
 call, the median of the rounds' differences, which is the result, the difference of the fastest rounds, and the range
 of differences. On real accelerators, whose memory the host cannot read, --no-arithmetic leaves out the kernels' eight
-additions. With --case and --device, one case runs once, to count instructions:
+additions. With --cold, kernels also run through more code and memory than the first caches hold, as a launch does:
+what is left of the call then loads its own again. With --case and --device, one case runs once, to count instructions,
+or with --cache-sim=yes the pieces of code (I1mr) and of memory (D1mr) that had to be loaded:
 
-    valgrind --tool=callgrind --instr-atstart=no \
-      python benchmarks/thin.py --case add --device flagos --calls 5000 --library thin.so
+    valgrind --tool=callgrind --instr-atstart=no [--cache-sim=yes --I1=32768,8,64 --D1=49152,12,64] \
+      python benchmarks/thin.py --cold --case add --device flagos --calls 500 --library thin.so
 """
 
 from __future__ import annotations
@@ -39,12 +41,13 @@ CASES = (
 SOURCE = Path(__file__).resolve().parent / "csrc" / "thin.cpp"
 
 
-def compiled(library: Path, arithmetic: bool) -> ctypes.CDLL:
+def compiled(library: Path, *, arithmetic: bool, cold: bool) -> ctypes.CDLL:
     """Compile the thin kernels against the running torch, unless done, and load them; they serve this whole process."""
     if not library.exists():
         compile_to(library)
     loaded = ctypes.CDLL(str(library))
     ctypes.c_bool.in_dll(loaded, "thin_arithmetic").value = arithmetic
+    ctypes.c_bool.in_dll(loaded, "thin_cold").value = cold
     loaded.thin_time.restype = ctypes.c_double
     loaded.thin_time.argtypes = [ctypes.c_char_p, ctypes.c_char_p, ctypes.c_int64]
     return loaded
@@ -101,6 +104,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--json", action="store_true")
     parser.add_argument("--no-arithmetic", action="store_true", help="let the kernels leave the device's memory alone")
+    parser.add_argument("--cold", action="store_true", help="let the kernels fill the first caches, as launches do")
     parser.add_argument("--case", choices=CASES, help="run this case alone, once")
     parser.add_argument("--device", choices=DEVICES, default="flagos", help="where --case runs (default: flagos)")
     parser.add_argument("--library", type=Path, help="where the compiled kernels are kept for further runs")
@@ -108,7 +112,9 @@ def main() -> None:
     torch.set_num_threads(1)
     os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     with tempfile.TemporaryDirectory() as folder:
-        library = compiled(options.library or Path(folder, "thin.so"), not options.no_arithmetic)
+        library = compiled(
+            options.library or Path(folder, "thin.so"), arithmetic=not options.no_arithmetic, cold=options.cold
+        )
     if options.case:
         print(f"{timed(library, options.case, options.device, options.calls):.0f} ns")
         return
