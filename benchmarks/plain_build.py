@@ -99,7 +99,8 @@ class Compiler:
             "FLAGOS_RUNTIME_LIBRARIES": runtime,
         }
         return [
-            *("-O2", "-DNDEBUG", "-fPIC", "-fvisibility=hidden", "-fvisibility-inlines-hidden", *self.extra),
+            *("-O2", "-DNDEBUG", "-fPIC", "-fno-plt", "-fvisibility=hidden", "-fvisibility-inlines-hidden"),
+            *self.extra,
             f"-std=c++{self.torch.standard}",
             f"-I{REPOSITORY / 'torch_fl/csrc'}",
             *(f"-isystem{folder}" for folder in folders),

@@ -131,7 +131,7 @@ enum class Access : bool { Read, Write };
 /// has one of its own, which it keeps from call to call: no kernel counts up what it only reads, and to share
 /// the original's costs two atomic operations per operand on memory that nothing else in the call touches. Without any
 /// counter, a kernel could not write to a detached copy; with one, autograd would refuse an inference tensor.
-inline void equip_version(const c10::TensorImpl& from, c10::TensorImpl& to, Access access) {
+C10_ALWAYS_INLINE void equip_version(const c10::TensorImpl& from, c10::TensorImpl& to, Access access) {
   const c10::VariableVersion& original = from.version_counter();
   c10::VariableVersion& version = ImplAccess::version(to);
   if (access == Access::Write) {

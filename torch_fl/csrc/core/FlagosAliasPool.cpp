@@ -15,16 +15,15 @@ thread_local AliasPool* t_pool = nullptr;
 
 }  // namespace
 
-AliasPool::Kept::~Kept() {
-  while (count > 0) {
-    c10::intrusive_ptr<c10::TensorImpl>::reclaim(impls[--count]).reset();
-  }
+AliasPool::AliasPool(size_t limit) : limit_(limit) {
+  // Memory is touched as far as it is used only.
+  read_.reserve(limit);
+  written_.reserve(limit);
 }
 
-AliasPool& AliasPool::of_thread() {
-  if (C10_LIKELY(t_pool != nullptr)) {
-    return *t_pool;
-  }
+AliasPool& AliasPool::of_thread() { return C10_LIKELY(t_pool != nullptr) ? *t_pool : first_of_thread(); }
+
+C10_NOINLINE AliasPool& AliasPool::first_of_thread() {
   struct Owner {
     ~Owner() {
       static auto* closed = new AliasPool(0);

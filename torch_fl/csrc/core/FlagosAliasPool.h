@@ -5,9 +5,9 @@
 #include <c10/core/TensorImpl.h>
 
 #include <cstddef>
-#include <memory>
 #include <typeinfo>
 #include <utility>
+#include <vector>
 
 #include "core/FlagosAlias.h"
 
@@ -22,36 +22,37 @@ namespace flagos {
 class AliasPool final {
  public:
   /// Keeps up to `limit` aliases of operands that were read, and as many of those that were written to.
-  explicit AliasPool(size_t limit) : read_(limit), written_(limit) {}
+  explicit AliasPool(size_t limit);
   AliasPool(const AliasPool&) = delete;
   AliasPool& operator=(const AliasPool&) = delete;
 
   /// The calling thread's pool. Once the thread's own objects are gone, it is one that is empty and stays so.
   static AliasPool& of_thread();
 
-  /// As make_alias(), into `alias`, which is undefined.
-  C10_ALWAYS_INLINE void make(const at::Tensor& tensor, c10::Storage&& storage, at::Tensor& alias, Access access) {
-    const c10::TensorImpl& from = *tensor.unsafeGetTensorImpl();
-    Kept& kept = of(access);
-    if (C10_UNLIKELY(kept.count == 0 || ImplAccess::has_extra_meta(from))) {
-      alias = make_alias(tensor, std::move(storage), access);
-      return;
-    }
-    alias =
-        at::Tensor(c10::intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>::reclaim(kept.impls[--kept.count]));
-    c10::TensorImpl& impl = *alias.unsafeGetTensorImpl();
-    ImplAccess::storage(impl) = std::move(storage);
-    equip_alias(from, impl, access);
+  /// Whether there is an alias at hand that may become `tensor`'s; otherwise make_alias() has to make one.
+  bool has_alias(const at::Tensor& tensor, Access access) {
+    return C10_LIKELY(!of(access).empty() && !ImplAccess::has_extra_meta(*tensor.unsafeGetTensorImpl()));
   }
 
-  /// Ends the caller's hold on `alias`, which make() returned for the same access; the call is over.
+  /// As make_alias(); has_alias() must hold.
+  C10_ALWAYS_INLINE at::Tensor make(const at::Tensor& tensor, c10::Storage&& storage, Access access) {
+    Kept& kept = of(access);
+    at::Tensor alias = std::move(kept.back());
+    kept.pop_back();
+    c10::TensorImpl& impl = *alias.unsafeGetTensorImpl();
+    ImplAccess::storage(impl) = std::move(storage);
+    equip_alias(*tensor.unsafeGetTensorImpl(), impl, access);
+    return alias;
+  }
+
+  /// Ends the caller's hold on `alias`, which was made for the same access; the call is over.
   C10_ALWAYS_INLINE void take_back(at::Tensor& alias, Access access) noexcept {
     c10::TensorImpl& impl = *alias.unsafeGetTensorImpl();
     Kept& kept = of(access);
-    // A kernel may even have put another tensor into the place of an operand that it writes to.
-    if (C10_UNLIKELY(kept.count == kept.limit || !alias.getIntrusivePtr().is_uniquely_owned() ||
-                     typeid(impl) != typeid(c10::TensorImpl) || !ImplAccess::is_bare(impl))) {
-      alias.reset();
+    // A kernel may even have put another tensor into the place of an operand that it writes to. Types are compared by
+    // their addresses, which are one in a process: by their names, as type_info does, more memory is looked at.
+    if (C10_UNLIKELY(kept.size() == limit_ || !alias.getIntrusivePtr().is_uniquely_owned() ||
+                     &typeid(impl) != &typeid(c10::TensorImpl) || !ImplAccess::is_bare(impl))) {
       return;
     }
     ImplAccess::storage(impl) = c10::Storage();
@@ -59,23 +60,16 @@ class AliasPool final {
     if (access == Access::Write || C10_UNLIKELY(!version.unique())) {
       version = c10::VariableVersion();
     }
-    kept.impls[kept.count++] = alias.unsafeReleaseTensorImpl();
+    kept.push_back(std::move(alias));
   }
 
  private:
-  struct Kept {
-    explicit Kept(size_t most) : limit(most), impls(new c10::TensorImpl*[most]) {}
-    ~Kept();
-    Kept(const Kept&) = delete;
-    Kept& operator=(const Kept&) = delete;
-
-    size_t count = 0;
-    size_t limit;
-    std::unique_ptr<c10::TensorImpl*[]> impls;
-  };
+  using Kept = std::vector<at::Tensor>;
 
   Kept& of(Access access) { return access == Access::Write ? written_ : read_; }
+  static AliasPool& first_of_thread();
 
+  size_t limit_;
   Kept read_;
   Kept written_;
 };

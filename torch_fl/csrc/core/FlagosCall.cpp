@@ -7,6 +7,7 @@
 #include "core/FlagosErrors.h"
 #include "core/FlagosGenerator.h"
 #include "core/FlagosLayouts.h"
+#include "core/FlagosLender.h"
 #include "core/FlagosStorage.h"
 
 namespace flagos {
@@ -117,11 +118,7 @@ c10::Storage VendorCall::take_storage(c10::StorageImpl* vendor) {
 }
 
 at::Tensor VendorCall::take(at::Tensor result) {
-  if (!is_vendor(result)) {
-    return result;
-  }
-  if (C10_LIKELY(is_dense_vendor(result) && result.has_storage() && is_fresh(result))) {
-    adopt_fresh(result);
+  if (C10_LIKELY(take_fresh(result))) {
     return result;
   }
   return take_shared(std::move(result));

@@ -3,13 +3,14 @@
 #include <ATen/core/ivalue.h>
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "core/FlagosErrors.h"
 
 namespace flagos {
 
-bool take_fresh(at::Tensor& result) {
+FLAGOS_FLATTEN bool take_fresh(at::Tensor& result) {
   if (C10_LIKELY(is_dense_vendor(result) && storage_of(result) != nullptr && is_fresh(result))) {
     adopt_fresh(result);
     return true;
@@ -17,21 +18,66 @@ bool take_fresh(at::Tensor& result) {
   return !is_vendor(result);
 }
 
-const at::Tensor& Lender::lend_next(const at::Tensor& tensor, Access access) {
-  c10::StorageImpl* storage = storage_of(tensor);
-  c10::StorageImpl* vendor = vendor_storage(*storage);
+const at::Tensor& Lender::lend(const at::Tensor& tensor, Access access) {
+  if (!is_dense_flagos(tensor)) {
+    return pass(tensor);
+  }
+  for (size_t i = 0; i < count_; ++i) {
+    if (origins_[i].original->is_same(tensor)) {
+      return access == Access::Read ? aliases_[i] : lend_again(i);
+    }
+  }
+  return lend_next(tensor, access);
+}
+
+const at::Tensor& Lender::lend_element(const at::Tensor& tensor) {
+  for (size_t i = 0; i < singles_; ++i) {
+    if (origins_[i].original->is_same(tensor)) {
+      return place(elements_ == Access::Read ? aliases_[i] : lend_again(i), origins_[i]);
+    }
+  }
+  return is_dense_flagos(tensor) ? lend_next(tensor, elements_) : place(pass(tensor), {&tensor, nullptr, Access::Read});
+}
+
+at::TensorList Lender::lend_list(at::TensorList list) {
+  const at::Tensor* first = begin_list();
+  for (const at::Tensor& tensor : list) {
+    if (C10_LIKELY(singles_ == 0 && is_dense_flagos(tensor))) {
+      lend_next(tensor, elements_);
+    } else {
+      lend_element(tensor);
+    }
+  }
+  return {first, list.size()};
+}
+
+FLAGOS_FLATTEN const at::Tensor& Lender::lend_next(const at::Tensor& tensor, Access access) {
+  c10::StorageImpl* const storage = storage_of(tensor);
+  c10::StorageImpl* const vendor = vendor_storage(*storage);
   if (C10_UNLIKELY(pool_ == nullptr)) {
     pool_ = &AliasPool::of_thread();
   }
-  at::Tensor& alias = aliases_[count_];
-  if (C10_LIKELY(vendor != nullptr)) {
-    pool_->make(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor), alias, access);
-  } else {
-    pool_->make(tensor, lend_foreign(storage), alias, access);
-    vendor = storage_of(alias);
+  if (C10_UNLIKELY(vendor == nullptr || !pool_->has_alias(tensor, access))) {
+    return lend_new(tensor, access);
   }
+  auto* const alias = new (aliases_ + count_)
+      at::Tensor(pool_->make(tensor, c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor), access));
   origins_[count_++] = {&tensor, vendor, access};
-  return alias;
+  return *alias;
+}
+
+C10_NOINLINE const at::Tensor& Lender::lend_new(const at::Tensor& tensor, Access access) {
+  c10::StorageImpl* const storage = storage_of(tensor);
+  c10::StorageImpl* const vendor = vendor_storage(*storage);
+  at::Tensor alias = make_alias(
+      tensor, vendor != nullptr ? c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor) : lend_foreign(storage),
+      access);
+  return place(alias, {&tensor, storage_of(alias), access});
+}
+
+const at::Tensor& Lender::place(const at::Tensor& alias, const Origin& origin) {
+  origins_[count_] = origin;
+  return *new (aliases_ + count_++) at::Tensor(alias);
 }
 
 const at::Tensor& Lender::lend_again(size_t position) {
@@ -50,11 +96,12 @@ const at::Tensor& Lender::pass(const at::Tensor& tensor) const {
   return tensor;
 }
 
-void Lender::end() noexcept {
+FLAGOS_FLATTEN void Lender::end() noexcept {
   for (size_t i = 0; i < count_; ++i) {
     if (origins_[i].vendor != nullptr) {
       pool_->take_back(aliases_[i], origins_[i].access);
     }
+    aliases_[i].~Tensor();
   }
 }
 
@@ -112,6 +159,14 @@ c10::Storage Lender::storage_for(c10::StorageImpl* vendor, const at::Tensor* ear
     }
   }
   return make_facade(c10::intrusive_ptr<c10::StorageImpl>::reclaim_copy(vendor));
+}
+
+at::TensorList lend_scattered(Lender& lender, const at::ITensorListRef& list) {
+  const at::Tensor* first = lender.begin_list();
+  for (const at::Tensor& tensor : list) {
+    lender.lend_element(tensor);
+  }
+  return {first, list.size()};
 }
 
 c10::List<std::optional<at::Tensor>> lend_optionals(Lender& lender, const c10::List<std::optional<at::Tensor>>& list) {

@@ -32,14 +32,15 @@ struct Origin {
 bool take_fresh(at::Tensor& result);
 
 /// The operands of one call that are lent to the vendor: `aliases[i]` stands for `*origins[i].original`. The arrays are
-/// the caller's, who knows how many operands there may be.
+/// the caller's, who knows how many operands there may be; they hold nothing but what the lender constructs in them,
+/// and destroys.
 class Lender final {
  public:
   /// Operands on the vendor's own device type are refused unless `may_mix`; `elements` is what is done to lists.
   Lender(at::Tensor* aliases, Origin* origins, bool may_mix, Access elements)
       : aliases_(aliases), origins_(origins), may_mix_(may_mix), elements_(elements) {}
   ~Lender() {
-    if (pool_ != nullptr) {
+    if (count_ != 0) {
       end();
     }
   }
@@ -48,33 +49,15 @@ class Lender final {
 
   /// Returns the vendor's view of `tensor`, or `tensor` itself where it is not flagos'. One tensor that occurs twice is
   /// lent once: kernels compare operands by identity.
-  const at::Tensor& lend(const at::Tensor& tensor, Access access = Access::Read) {
-    if (!is_dense_flagos(tensor)) {
-      return pass(tensor);
-    }
-    for (size_t i = 0; i < count_; ++i) {
-      if (origins_[i].original->is_same(tensor)) {
-        return access == Access::Read ? aliases_[i] : lend_again(i);
-      }
-    }
-    return lend_next(tensor, access);
-  }
+  // Not inline: it would be repeated for every operand of every hot operator, for a nanosecond each.
+  const at::Tensor& lend(const at::Tensor& tensor, Access access = Access::Read);
+
+  /// Lends the elements of a list, and returns the list of their aliases.
+  at::TensorList lend_list(at::TensorList list);
 
   /// Lends the element of a list. Only operands lent before the first list are looked through, such as an out= tensor,
   /// which kernels compare with the elements; elements are not compared with each other, and lists may be long.
-  const at::Tensor& lend_element(const at::Tensor& tensor) {
-    for (size_t i = 0; i < singles_; ++i) {
-      if (origins_[i].original->is_same(tensor)) {
-        origins_[count_] = origins_[i];
-        return aliases_[count_++] = elements_ == Access::Read ? aliases_[i] : lend_again(i);
-      }
-    }
-    if (is_dense_flagos(tensor)) {
-      return lend_next(tensor, elements_);
-    }
-    origins_[count_] = {&tensor, nullptr, Access::Read};
-    return aliases_[count_++] = pass(tensor);
-  }
+  const at::Tensor& lend_element(const at::Tensor& tensor);
 
   /// Says that list elements follow, and returns where their aliases will be.
   const at::Tensor* begin_list() {
@@ -94,10 +77,13 @@ class Lender final {
  private:
   /// Returns `tensor`, which is no dense tensor of flagos, as it is; or throws c10::Error if it must not be here.
   const at::Tensor& pass(const at::Tensor& tensor) const;
-  // Not inline: it would be repeated for every operand of every hot operator, for a nanosecond each.
   const at::Tensor& lend_next(const at::Tensor& tensor, Access access);
+  /// The same where the pool has nothing for it.
+  const at::Tensor& lend_new(const at::Tensor& tensor, Access access);
   /// Returns the alias of an operand that is written to also, where it was lent to be read at least.
   const at::Tensor& lend_again(size_t position);
+  /// Puts an element that has an alias already, or needs none, into the next place.
+  const at::Tensor& place(const at::Tensor& alias, const Origin& origin);
   c10::intrusive_ptr<c10::StorageImpl> lend_foreign(c10::StorageImpl* storage) const;
   void end() noexcept;
   c10::Storage storage_for(c10::StorageImpl* vendor, const at::Tensor* earlier, size_t count) const;
@@ -192,24 +178,21 @@ struct ManyOperands {
   static size_t places(const List& list) {
     return list.size();
   }
-  template <typename List>
-  static at::TensorList lend_list(Lender& lender, const List& list) {
-    const at::Tensor* first = lender.begin_list();
-    for (const at::Tensor& tensor : list) {
-      lender.lend_element(tensor);
-    }
-    return {first, list.size()};
-  }
 };
+
+/// Lends the elements of a list that is none of tensors side by side.
+at::TensorList lend_scattered(Lender& lender, const at::ITensorListRef& list);
 
 template <>
 struct Argument<at::TensorList> : ManyOperands {
-  static at::TensorList lend(Lender& lender, at::TensorList list) { return lend_list(lender, list); }
+  static at::TensorList lend(Lender& lender, at::TensorList list) { return lender.lend_list(list); }
 };
 
 template <>
 struct Argument<const at::ITensorListRef&> : ManyOperands {
-  static at::ITensorListRef lend(Lender& lender, const at::ITensorListRef& list) { return lend_list(lender, list); }
+  static at::ITensorListRef lend(Lender& lender, const at::ITensorListRef& list) {
+    return C10_LIKELY(list.isUnboxed()) ? lender.lend_list(list.toUnboxed()) : lend_scattered(lender, list);
+  }
 };
 
 template <>

@@ -2,3 +2,8 @@
 
 /// Marks what other libraries of this package may call; everything else stays hidden.
 #define FLAGOS_API __attribute__((visibility("default")))
+
+/// For the few functions that every operator call goes through: what they call is compiled into them. GCC leaves
+/// PyTorch's small functions outside, each in memory that a call has to load after the vendor's launch has taken its
+/// place in the processor's caches.
+#define FLAGOS_FLATTEN __attribute__((flatten))

@@ -59,8 +59,8 @@ class Facade final : public c10::StorageImpl {
 inline c10::Storage make_facade(c10::intrusive_ptr<c10::StorageImpl> vendor) {
   const c10::DeviceIndex index = vendor->_mutable_data_ptr_no_checks().device().index();
   const bool resizable = vendor->resizable();
-  c10::SymInt nbytes = vendor->sym_nbytes();
-  return c10::Storage(c10::make_intrusive<Facade>(c10::StorageImpl::use_byte_size_t(), std::move(nbytes),
+  const auto nbytes = static_cast<int64_t>(vendor->nbytes());
+  return c10::Storage(c10::make_intrusive<Facade>(c10::StorageImpl::use_byte_size_t(), nbytes,
                                                   facade_pointer(std::move(vendor), index), facade_allocator(),
                                                   resizable));
 }

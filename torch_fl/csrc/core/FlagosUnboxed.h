@@ -3,7 +3,6 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/ops/_foreach_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
-#include <c10/util/SmallVector.h>
 
 #include <array>
 #include <cstddef>
@@ -20,18 +19,34 @@
 
 namespace flagos {
 
-/// Room for the operands of one call: on the stack, except for long lists.
+/// Room for the operands of one call, empty: on the stack, except for long lists.
 template <size_t kCount>
-struct Places {
+class Places final {
+ public:
   explicit Places(size_t /*count*/) {}
-  std::array<at::Tensor, kCount> aliases;
-  std::array<Origin, kCount> origins;
+  at::Tensor* aliases() { return reinterpret_cast<at::Tensor*>(aliases_.data()); }
+  Origin* origins() { return origins_.data(); }
+
+ private:
+  alignas(at::Tensor) std::array<std::byte, kCount * sizeof(at::Tensor)> aliases_;
+  std::array<Origin, kCount> origins_;
 };
 
-struct ListPlaces {
-  explicit ListPlaces(size_t count) : aliases(count), origins(count) {}
-  c10::SmallVector<at::Tensor, 8> aliases;
-  c10::SmallVector<Origin, 8> origins;
+class ListPlaces final {
+ public:
+  explicit ListPlaces(size_t count)
+      : many_(count > kFew ? new std::byte[count * (sizeof(at::Tensor) + sizeof(Origin))] : nullptr), count_(count) {}
+  at::Tensor* aliases() { return many_ == nullptr ? few_.aliases() : reinterpret_cast<at::Tensor*>(many_.get()); }
+  Origin* origins() {
+    return many_ == nullptr ? few_.origins() : reinterpret_cast<Origin*>(many_.get() + count_ * sizeof(at::Tensor));
+  }
+
+ private:
+  static constexpr size_t kFew = 8;
+  static_assert(sizeof(at::Tensor) % alignof(Origin) == 0 && alignof(Origin) <= __STDCPP_DEFAULT_NEW_ALIGNMENT__);
+  std::unique_ptr<std::byte[]> many_;
+  size_t count_;
+  Places<kFew> few_{kFew};
 };
 
 /// Results that are values are taken from the vendor, in place; other types pass.
@@ -104,7 +119,7 @@ struct Unboxed<Op, Result(Arguments...)> final {
     constexpr size_t kPlaces = (Argument<Arguments>::kPlaces + ... + 0);
     using Room = std::conditional_t<(kPlaces < kAnyNumber), Places<kPlaces>, ListPlaces>;
     Room room((Argument<Arguments>::places(arguments) + ... + 0));
-    Lender lender(room.aliases.data(), room.origins.data(), kMayMix<Op>, kElements<Op>);
+    Lender lender(room.aliases(), room.origins(), kMayMix<Op>, kElements<Op>);
     ensure_vendor_ready();
     const auto call = [&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
       return with_own_words([&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
