@@ -106,7 +106,8 @@ def forged(stock_torch: StockEnvironment) -> Callable[..., ForgedVendor]:
     @functools.cache
     def make(backend: str, variant: Variant = Variant.FULL) -> ForgedVendor:
         name = backend if variant is Variant.FULL else f"{backend}-{variant.value}"
-        return forge_by_command(stock_torch.package, backend, REPOSITORY / "build" / "forge-tests" / name, variant)
+        # Beside the pipeline's, so that the forge finds the objects that were compiled for those.
+        return forge_by_command(stock_torch.package, backend, REPOSITORY / "build" / "forge" / f"tests-{name}", variant)
 
     return make
 
