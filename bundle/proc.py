@@ -21,6 +21,10 @@ TAIL_LINES = 60
 GRACE_SECONDS = 10
 
 
+def _in_main_thread() -> bool:
+    return threading.current_thread() is threading.main_thread()
+
+
 class _HeldSignals:
     """SIGINT and SIGTERM wait from the making of this object until `release`, which delivers what came meanwhile.
 
@@ -31,7 +35,7 @@ class _HeldSignals:
     def __init__(self) -> None:
         self._came: list[int] = []
         self._before: dict[int, object] = {}
-        if threading.current_thread() is threading.main_thread():
+        if _in_main_thread():
             for number in (signal.SIGINT, signal.SIGTERM):
                 if signal.getsignal(number) not in (signal.SIG_IGN, None):
                     self._before[number] = signal.signal(number, lambda came, _: self._came.append(came))
@@ -52,7 +56,11 @@ def _explain(argv: Sequence[str], returncode: int, output: str) -> str:
 
 
 def _stop(child: subprocess.Popen[str]) -> None:
-    """End the child and all its children, politely first."""
+    """End the child and all its children, politely first; of a child in our own group, itself alone."""
+    if not _in_main_thread():
+        child.kill()
+        child.wait()
+        return
     with suppress(ProcessLookupError):
         os.killpg(child.pid, signal.SIGTERM)
         with suppress(subprocess.TimeoutExpired):
@@ -64,7 +72,8 @@ def _stop(child: subprocess.Popen[str]) -> None:
 
 def _start(words: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | None) -> subprocess.Popen[str]:
     try:
-        # A process group of its own, so that an interrupt can be passed on to the children of the child as well.
+        # A process group of its own, so that an interrupt can be passed on to the children of the child as well. No
+        # interrupt reaches a thread: what it starts stays in our group, and ends with whatever ends that.
         return subprocess.Popen(
             words,
             stdin=subprocess.DEVNULL,
@@ -74,7 +83,7 @@ def _start(words: Sequence[str], *, env: Mapping[str, str] | None, cwd: Path | N
             cwd=cwd,
             encoding="utf-8",
             errors="replace",
-            start_new_session=True,
+            start_new_session=_in_main_thread(),
             # Only what was made inheritable on purpose is passed on: the locks of bundle.locks.
             close_fds=False,
         )

@@ -7,6 +7,7 @@ import signal
 import subprocess
 import sys
 import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -149,3 +150,37 @@ def test_what_a_killed_run_left_must_keep_the_next_one_out(tmp_path):
         time.sleep(0.01)
     with exclusive(lock, backend="dcu", doing="waiting"):
         pass
+
+
+def test_program_of_a_thread_must_end_with_the_group_of_its_starter(tmp_path):
+    pid = tmp_path / "pid"
+    shell = f"echo $$ > {pid}.new; mv {pid}.new {pid}; exec sleep 600"
+    program = f"""
+from concurrent.futures import ThreadPoolExecutor
+from bundle.proc import run
+with ThreadPoolExecutor() as pool:
+    list(pool.map(run, [["sh", "-c", {shell!r}]]))
+"""
+    # As `run` starts a program, and stops it.
+    with subprocess.Popen([sys.executable, "-c", program], cwd=REPOSITORY, start_new_session=True) as tool:
+        while not pid.exists():
+            assert tool.poll() is None
+            time.sleep(0.01)
+        os.killpg(tool.pid, signal.SIGTERM)
+    left, deadline = int(pid.read_text()), time.monotonic() + 60
+    while _alive(left) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert not _alive(left)
+
+
+def test_program_of_a_thread_must_be_stopped_alone_when_its_reader_fails(tmp_path):
+    pid = tmp_path / "pid"
+
+    def refuse(_):
+        raise RefusedError("enough")
+
+    with ThreadPoolExecutor() as pool:
+        started = pool.submit(run, ["sh", "-c", f"echo $$ > {pid}; echo said; exec sleep 600"], on_line=refuse)
+        with pytest.raises(RefusedError, match="enough"):
+            started.result(timeout=120)
+    assert not _alive(int(pid.read_text()))
