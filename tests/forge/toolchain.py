@@ -97,7 +97,12 @@ class Toolchain:
         if unit.torch:
             places += [f"-ffile-prefix-map={self.include}=torch", "-isystem", str(self.include)]
             places += ["-isystem", str(self.include / "torch/csrc/api/include")]
-        run([self.cxx, *flags, *places, "-c", source, "-o", partial / "unit.o"], ui=self.ui)
+        try:
+            run([self.cxx, *flags, *places, "-c", source, "-o", partial / "unit.o"], ui=self.ui)
+        except ToolError:
+            # Named after this process: no later run would take it away.
+            shutil.rmtree(partial)
+            raise
         _publish(partial, folder)
         return made
 
