@@ -12,6 +12,8 @@ import nox
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bundle.backends import BACKENDS, Backend, CoreSource
+from bundle.errors import NoSpaceError
+from bundle.space import DEMO, TESTS, Undertaking, outlook
 
 nox.needs_version = ">=2025.2.9"
 nox.options.sessions = ["lint", "typecheck"]
@@ -24,6 +26,14 @@ PROJECT = nox.project.load_toml("pyproject.toml")
 def install(session: nox.Session, *groups: str) -> None:
     """Install dependency groups of pyproject.toml, and nothing of the project itself."""
     session.install(*nox.project.dependency_groups(PROJECT, *groups))
+
+
+def ask_for_space(session: nox.Session, undertaking: Undertaking) -> None:
+    """Say what disk space a long session needs and what is free; end it at once where that is clearly too little."""
+    try:
+        session.log(outlook(undertaking, Path(__file__).parent))
+    except NoSpaceError as err:
+        session.error(f"{err}; {err.hint}")
 
 
 def wheel_session(backend: Backend) -> None:
@@ -60,6 +70,7 @@ for _backend in BACKENDS.values():
 @nox.session
 def demo(session: nox.Session) -> None:
     """All four wheels, built and verified against forged vendors, preloaded and relinked; ends with the table."""
+    ask_for_space(session, DEMO)
     install(session, "bundle")
     # The plugin is the same for all backends: PyTorch's whole operator database is gone through on the first.
     for backend, suite in zip(BACKENDS.values(), chain(["full"], repeat("core"))):  # noqa: B905 - the second never ends
@@ -82,6 +93,7 @@ def tests(session: nox.Session) -> None:
     if session.posargs:
         session.run("python", "-m", "pytest", *session.posargs)
         return
+    ask_for_space(session, TESTS)
     session.run("python", "-m", "pytest", "tests/unit", "--numprocesses=auto", "--maxprocesses=4")
     # In two: tests/e2e/conftest.py keeps together what shares wheels, or vendors, that take minutes to build.
     session.run("python", "-m", "pytest", "tests/e2e", "--numprocesses=2", "--dist=loadgroup")

@@ -6,7 +6,6 @@ import hashlib
 import json
 import mmap
 import re
-import tempfile
 import threading
 from concurrent.futures import CancelledError, ThreadPoolExecutor
 from dataclasses import asdict, dataclass
@@ -20,6 +19,8 @@ from bundle.errors import MalformedError, about
 from bundle.manifest import BUILD_FILE, BUNDLE_FILE, BuildRecord, Manifest
 from bundle.record import RECORD, Digest
 from bundle.sbom import sbom_path
+from bundle.scratch import scratch_folder
+from bundle.space import require_temporary
 from bundle.wheelfile import is_shared_object, open_wheel
 
 if TYPE_CHECKING:
@@ -129,13 +130,15 @@ def read_subject(view: WheelView, *, forbidden: tuple[str, ...] = ()) -> Subject
         if entry.name in texts:
             return _read_text(view, entry.name, pattern)
         if is_shared_object(entry.name):
-            return _read_library(view, entry.name, pattern, Path(scratch), stop)
+            return _read_library(view, entry.name, pattern, scratch, stop)
         return _Member(name=entry.name, digest=_copy(view, entry.name, None, stop))
 
     # The largest first, so that the threads end together.
     entries = {entry.name: entry for entry in view.files}
     by_size = sorted(entries.values(), key=lambda entry: (-entry.size, entry.name))
-    with tempfile.TemporaryDirectory(prefix="torch_fl-audit-") as scratch, ThreadPoolExecutor(_THREADS) as pool:
+    libraries = [entry.size for entry in by_size if is_shared_object(entry.name)]
+    with scratch_folder("torch_fl-audit-") as scratch, ThreadPoolExecutor(_THREADS) as pool:
+        require_temporary(f"{view.path.name}: the audit", sum(libraries[:_THREADS]))
         try:
             members = {member.name: member for member in pool.map(read, by_size)}
         except BaseException:

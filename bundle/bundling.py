@@ -17,6 +17,7 @@ from bundle.errors import NothingBundledError, RefusedError, TamperedBundleError
 from bundle.locks import exclusive
 from bundle.manifest import BUNDLE_FILE, BundledFile, Manifest, read_manifest
 from bundle.patch import Edit, apply_edit
+from bundle.space import SLACK, require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
 
 _FICLONE = 0x40049409  # ioctl: let two files share their blocks, where the file system can
 _GROWTH = 1.03
-_SLACK = 64 * 2**20
-"""Bytes left free besides; patchelf adds a few MB to a file whose string table it must move."""
+"""By patchelf, which puts a string table that it must change at the file's end, and leaves the old one."""
 _CHUNK = 2**20
 LIBRARY_MODE, DATA_MODE = 0o755, 0o644
 STRATEGY = "preload"
@@ -51,7 +51,8 @@ def bundle_stage(plan: BundlePlan, facts: BundleFacts, out: Path, *, patchelf: P
     """Make `out/<bundle_dir>/` and `out/_bundle.json`, replacing whatever `out` held. The vendor's files are only read.
 
     Raises:
-        RefusedError: not enough disk space, or patchelf damaged a file.
+        NoSpaceError: too little space for the copies.
+        RefusedError: patchelf damaged a file.
         ToolError: patchelf failed.
     """
     name = plan.backend.name
@@ -59,7 +60,7 @@ def bundle_stage(plan: BundlePlan, facts: BundleFacts, out: Path, *, patchelf: P
         ui.warning(f"{name}: {warning}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(out.parent / f".{out.name}.lock", backend=name, doing=f"writing {out}"), _replacing(out) as staging:
-        _require_space(plan, staging)
+        require(f"{name}: the bundle", int(plan.size * _GROWTH) + SLACK, staging.parent)
         folder = staging / plan.backend.bundle_dir
         folder.mkdir()
         with ui.step(f"{name}: copy {len(plan.copies)} files, {plan.size / 1e6:.1f} MB"):
@@ -148,17 +149,6 @@ def _remove(path: Path) -> None:
         shutil.rmtree(path)
     else:
         path.unlink(missing_ok=True)
-
-
-def _require_space(plan: BundlePlan, staging: Path) -> None:
-    needed = int(plan.size * _GROWTH) + _SLACK
-    free = shutil.disk_usage(staging).free
-    if free < needed:
-        raise RefusedError(
-            f"{plan.backend.name}: the bundle needs {needed / 1e6:.0f} MB in {staging.parent}, "
-            f"but only {free / 1e6:.0f} MB are free",
-            hint="make room, or build on another file system",
-        )
 
 
 def _copy(copy: Copy, target: Path) -> None:

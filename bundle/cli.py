@@ -5,16 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 import re
-import signal
-import sys
-import traceback
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundle import commands
 from bundle.backends import BACKENDS, CoreSource
-from bundle.errors import BundleError, FileAccessError, UnknownBackendError
+from bundle.errors import UnknownBackendError
+from bundle.guard import guarded
 from bundle.interpreters import SUPPORTED
 from bundle.pipeline import Request
 from bundle.reports import STRATEGIES
@@ -22,17 +19,9 @@ from bundle.selection import describe_choices
 from bundle.ui import Reporter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
-    from types import FrameType
+    from collections.abc import Sequence
 
 _STAGE_COMMAND = re.compile(r"`(inv \w+ --backend [\w-]+)`")
-INTERRUPTED = 130
-TERMINATED = 143
-BUG = 70
-
-
-class _Terminated(BaseException):
-    """SIGTERM, as an exception, so that running programs are stopped and partial output is left to the next run."""
 
 
 def _path(text: str) -> Path:
@@ -159,42 +148,15 @@ def _hint_for(hint: str, arguments: argparse.Namespace) -> str:
     return _STAGE_COMMAND.sub(r"`\1 --forged`", hint) if vars(arguments).get("forged") else hint
 
 
-@contextmanager
-def _sigterm_raises() -> Iterator[None]:
-    def stop(_number: int, _frame: FrameType | None) -> None:
-        raise _Terminated
-
-    before = signal.signal(signal.SIGTERM, stop)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, before)
-
-
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code (bundle/errors.py lists them)."""
     arguments = _parser().parse_args(argv)
     ui = Reporter(verbose=arguments.verbose)
     environ = dict(os.environ)
-    try:
-        with _sigterm_raises():
-            request = _request(arguments, environ)
-            call = commands.Call(arguments=arguments, asked=request, environ=environ, ui=ui)
-            code: int = arguments.run(call)
-    except (BundleError, OSError) as err:
-        if arguments.traceback:
-            traceback.print_exc(file=sys.stderr)
-        refusal = FileAccessError(err) if isinstance(err, OSError) else err
-        ui.error(str(refusal), hint=_hint_for(refusal.hint, arguments))
-        return refusal.exit_code
-    except KeyboardInterrupt:
-        ui.error("interrupted", hint="run the same command again; unfinished output is made anew")
-        return INTERRUPTED
-    except _Terminated:
-        ui.error("terminated", hint="run the same command again; unfinished output is made anew")
-        return TERMINATED
-    except Exception:  # noqa: BLE001 - the outermost frame: whatever arrives here is a bug, and is shown whole
-        traceback.print_exc(file=sys.stderr)
-        ui.error("unexpected error, a bug in this tool", hint=BundleError.hint)
-        return BUG
-    return code
+
+    def work() -> int:
+        request = _request(arguments, environ)
+        code: int = arguments.run(commands.Call(arguments=arguments, asked=request, environ=environ, ui=ui))
+        return code
+
+    return guarded(work, ui, show_traceback=arguments.traceback, reworded=lambda hint: _hint_for(hint, arguments))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from bundle.backends import BACKENDS
-from bundle.errors import RefusedError, ToolError, UsageError
+from bundle.errors import RefusedError, ToolError, UsageError, about
 from bundle.interpreters import (
     check_compilers,
     create_environment,
@@ -24,6 +24,7 @@ from bundle.interpreters import (
 from bundle.locks import exclusive
 from bundle.proc import run
 from bundle.selection import build_environment, selecting_variables
+from bundle.space import ENVIRONMENT, require, size_of
 from bundle.stock import install_stock
 
 if sys.version_info >= (3, 11):
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
 
 JOB_VARIABLES = ("FLAGOS_BUILD_JOBS", "MAX_JOBS", "CMAKE_BUILD_PARALLEL_LEVEL")
 LAUNCHERS = ("CMAKE_C_COMPILER_LAUNCHER", "CMAKE_CXX_COMPILER_LAUNCHER")
+_READY = ".ready"
 _PROGRESS = re.compile(r"\s*(\[\d+/\d+\].*)")
 
 
@@ -112,23 +114,39 @@ def environment_contents(stock: StockTorch, project: Path) -> str:
     return json.dumps([stock.requirement, stock.index, groups], sort_keys=True)
 
 
+def _environment(stock: StockTorch, workspace: Workspace) -> Path:
+    return workspace.environments / f"cp{stock.python.replace('.', '')}-torch{stock.version}"
+
+
+def environment_size(stock: StockTorch, workspace: Workspace) -> int:
+    """Return the bytes that an environment with this stock torch takes: as the one to compile in, if it is there."""
+    folder = _environment(stock, workspace)
+    return size_of(folder) if (folder / _READY).is_file() else ENVIRONMENT
+
+
 def build_python(stock: StockTorch, workspace: Workspace, environ: Mapping[str, str], ui: Reporter) -> Path:
     """Return the interpreter of an environment with stock torch and the compile group, made on first use.
 
     The environment is reused while its requirements stay the same; an unfinished one is made anew.
+
+    Raises:
+        NoSpaceError: too little space for it.
+        ToolError: it could not be made.
     """
     project = workspace.repository / "pyproject.toml"
     wanted = environment_contents(stock, project)
-    folder = workspace.environments / f"cp{stock.python.replace('.', '')}-torch{stock.version}"
-    ready = folder / ".ready"
+    folder = _environment(stock, workspace)
+    ready = folder / _READY
     with _locked(workspace.environments):
         if ready.is_file() and ready.read_text() == wanted:
             return environment_python(folder)
-        with ui.step(f"environment with {stock.requirement} for Python {stock.python}"):
+        title = f"environment with {stock.requirement} for Python {stock.python}"
+        require(title, ENVIRONMENT - size_of(folder), workspace.environments)
+        with about(folder), ui.step(title):
             python = create_environment(folder, stock.python, environ, ui)
             install_stock(python, stock, environ, ui)
             pip_install(python, ["--group", f"{project}:compile"], environ, ui)
-        ready.write_text(wanted)
+            ready.write_text(wanted)
     return python
 
 
@@ -168,7 +186,7 @@ def _compile(inputs: CompileInputs, python: Path, environ: Mapping[str, str], ui
         try:
             run(command, ui=ui, env=variables, on_line=lambda line: _show_progress(line, ui))
         except ToolError as err:
-            err.hint = f"the compiler's own words are above; the build tree is {tree}"
+            err.suggest(f"the compiler's own words are above; the build tree is {tree}")
             raise
     wheels = list(staging.glob("*.whl"))
     if len(wheels) != 1:

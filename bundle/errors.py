@@ -12,7 +12,7 @@
 | 7 | an external tool is missing, too old, or failed |
 | 8 | a wheel, a manifest, a report or an ELF file is malformed |
 | 9 | refused: inputs disagree, or output would be wrong |
-| 10 | the system refused to read or write a file |
+| 10 | the system refused to read or write a file, or too little space is free for what is to be written |
 | 70 | a bug in this tool |
 | 130 | interrupted |
 | 143 | terminated |
@@ -21,17 +21,25 @@
 from __future__ import annotations
 
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING
+
+from bundle.disk import describe_free, read_fault, says_full
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
 
+FULL_DISK = (
+    "make room on that disk, or for temporary files name a folder on another one with TMPDIR; "
+    "then run the same command again"
+)
+
+
 class BundleError(Exception):
     """Base of all refusals: `who went wrong; found and expected facts`, and a hint that names the next step."""
 
-    exit_code: ClassVar[int] = 70
+    exit_code: int = 70
     hint: str = "this is a bug in the build tool; run again with --traceback and report it"
 
 
@@ -131,6 +139,26 @@ class ToolError(BundleError):
     exit_code = 7
     hint = "the program's own output above names the cause"
 
+    def __init__(self, what: str, *, output: str = "") -> None:
+        self._full = says_full(output or what)
+        if self._full:
+            self.hint = FULL_DISK
+        super().__init__(what)
+
+    def suggest(self, hint: str) -> None:
+        """Set the next step, unless the program ran into a full disk: no other step helps then."""
+        if not self._full:
+            self.hint = hint
+
+
+class PassedOnError(ToolError):
+    """A program of ours was started and refused: its own text, hint and exit code."""
+
+    def __init__(self, what: str, *, hint: str, exit_code: int) -> None:
+        super().__init__(what)
+        self.hint = hint
+        self.exit_code = exit_code
+
 
 class MalformedError(BundleError):
     """A wheel, manifest, report or ELF file that does not follow its format."""
@@ -152,14 +180,32 @@ class RefusedError(BundleError):
 
 
 class FileAccessError(BundleError):
-    """The system refused to read or write a file: permissions, a full disk, a folder in a file's place."""
+    """The system refused to read or write a file: permissions, a full disk, a folder in a file's place.
+
+    Where one call was about many files (shutil.Error), the first is named and the others are counted.
+    """
 
     exit_code = 10
-    hint = "look at the path, its permissions and the free space, then run the same command again"
+    hint = "look at the path and its permissions, then run the same command again"
 
     def __init__(self, cause: OSError) -> None:
-        names = " -> ".join(str(name) for name in (cause.filename, cause.filename2) if name is not None)
-        super().__init__(f"{names or 'a file'}: {cause.strerror or cause}")
+        fault = read_fault(cause)
+        text = f"{' -> '.join(fault.names) or 'a file'}: {fault.words}"
+        if fault.more:
+            text += f", and so for {fault.more} more"
+        if fault.full:
+            self.hint = FULL_DISK
+            text += f"; {describe_free(fault.names)}"
+        super().__init__(text)
+
+
+class NoSpaceError(FileAccessError):
+    """Less space is free than a stage is going to write; asked before it begins. Sizes in bytes."""
+
+    def __init__(self, who: str, *, needed: int, free: int, where: Path, hint: str) -> None:
+        self.hint = hint
+        what = f"{who} needs {needed / 1e6:.0f} MB in {where}, but only {free / 1e6:.0f} MB are free"
+        BundleError.__init__(self, what)
 
 
 @contextmanager

@@ -9,7 +9,8 @@ import threading
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
-from bundle.errors import ToolError
+from bundle.errors import PassedOnError, ToolError
+from bundle.ui import read_refusal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -49,10 +50,14 @@ class _HeldSignals:
             signal.raise_signal(self._came.pop())
 
 
-def _explain(argv: Sequence[str], returncode: int, output: str) -> str:
+def _failure(argv: Sequence[str], returncode: int, output: str) -> ToolError:
+    """Return what a program's failure means: its refusal if it is one of ours, else a quotation."""
+    if returncode > 0 and (said := read_refusal(output)):
+        text, hint = said
+        return PassedOnError(text, hint=hint, exit_code=returncode)
     ending = f"was killed by {signal.Signals(-returncode).name}" if returncode < 0 else f"exited with {returncode}"
     tail = "\n".join("  " + line for line in output.splitlines()[-TAIL_LINES:])
-    return f"{argv[0]} {ending}: {' '.join(argv)}\n{tail}".rstrip()
+    return ToolError(f"{argv[0]} {ending}: {' '.join(argv)}\n{tail}".rstrip(), output=output)
 
 
 def _stop(child: subprocess.Popen[str]) -> None:
@@ -116,7 +121,8 @@ def run(
     `on_line` is handed each line as it comes. A return code below zero is the signal that killed the program.
 
     Raises:
-        ToolError: the program is missing, or exited non-zero while `check`; its last lines are quoted.
+        ToolError: the program is missing, or exited non-zero while `check`; its last lines are quoted, or, where they
+            are a refusal as `bundle.ui` writes it, passed on as they are.
     """
     words = [str(word) for word in argv]
     if ui is not None:
@@ -135,5 +141,5 @@ def run(
             _stop(child)
             raise
     if check and child.returncode:
-        raise ToolError(_explain(words, child.returncode, output))
+        raise _failure(words, child.returncode, output)
     return subprocess.CompletedProcess(words, child.returncode, output, "")

@@ -6,7 +6,7 @@ import json
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from bundle.errors import MalformedError
+from bundle.errors import MalformedError, about
 from bundle.testrun import OperatorCoverage
 
 if TYPE_CHECKING:
@@ -81,7 +81,8 @@ def write_report(result: Verification, workspace: Workspace) -> Path:
     workspace.reports.mkdir(parents=True, exist_ok=True)
     path = workspace.reports / result.file_name
     partial = path.with_suffix(".partial")
-    partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")
+    with about(path):
+        partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")
     partial.replace(path)
     return path
 

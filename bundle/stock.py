@@ -63,7 +63,7 @@ def install_stock(python: Path, stock: StockTorch, environ: Mapping[str, str], u
     try:
         pip_install(python, stock.pip_arguments(), environ, ui)
     except ToolError as err:
-        err.hint = (
+        err.suggest(
             f"{stock.requirement} was to come from {stock.index or 'the index that pip is configured for'}: "
             "TORCH_FL_STOCK_INDEX names another (empty: pip's own), TORCH_FL_STOCK_TORCH another version"
         )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 from contextlib import contextmanager
@@ -13,6 +14,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
 PROGRESS_SECONDS = 30
+_ERROR, _HINT = "bundle: error: ", "bundle: hint: "
+_COLOURS = re.compile(r"\x1b\[[0-9;]*[mK]")
 
 
 def wants_colour(stream: IO[str], environ: Mapping[str, str]) -> bool:
@@ -20,6 +23,13 @@ def wants_colour(stream: IO[str], environ: Mapping[str, str]) -> bool:
     if environ.get("NO_COLOR"):
         return False
     return bool(environ.get("FORCE_COLOR")) or stream.isatty()
+
+
+def read_refusal(output: str) -> tuple[str, str] | None:
+    """Return text and hint of the error that `Reporter.error` wrote at the end of some output, if there is one."""
+    *before, last = re.split(f"^{_ERROR}", _COLOURS.sub("", output), flags=re.MULTILINE)
+    text, found, hint = last.rstrip("\n").rpartition(f"\n{_HINT}")
+    return (text, hint) if before and found and "\n" not in hint else None
 
 
 @dataclass
@@ -74,8 +84,8 @@ class Reporter:
 
     def error(self, text: str, *, hint: str) -> None:
         """The first cause, and the next step."""
-        self._write(self._paint(f"bundle: error: {text}", "31"))
-        self._write(f"bundle: hint: {hint}")
+        self._write(self._paint(f"{_ERROR}{text}", "31"))
+        self._write(f"{_HINT}{hint}")
 
     def command(self, argv: Sequence[str]) -> None:
         """Echo a command about to run, when verbose."""

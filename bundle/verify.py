@@ -7,18 +7,19 @@ forged, its SDK's driver folders stand in LD_LIBRARY_PATH, as a sourced SDK scri
 from __future__ import annotations
 
 import os
-import tempfile
 from dataclasses import dataclass, fields
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from bundle.audit import audit
 from bundle.checks import PACKAGE
-from bundle.errors import InputNotFoundError, NothingBundledError, RefusedError
+from bundle.compile import environment_size
+from bundle.errors import InputNotFoundError, NothingBundledError, RefusedError, about
 from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
 from bundle.manifest import BUNDLE_FILE, Manifest, read_manifest
 from bundle.reports import Verification
+from bundle.scratch import scratch_folder
 from bundle.selection import selecting_variables
+from bundle.space import SLACK, require_temporary
 from bundle.stock import install_stock
 from bundle.testrun import Verdict, judge, read_report
 from bundle.verify_checks import (
@@ -35,6 +36,7 @@ from bundle.wheelfile import open_wheel
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
     from bundle.backends import Backend
     from bundle.stock import StockTorch
@@ -147,12 +149,17 @@ def _install(inputs: VerifyInputs, folder: Path, environ: Mapping[str, str], ui:
     )
 
 
+def _audit(inputs: VerifyInputs, folder: Path, ui: Reporter) -> list[str]:
+    """Audit before the environment is made: what either takes of the disk, the other does not have to find free."""
+    with ui.step(f"{inputs.backend.name}: audit the wheel"):
+        forbidden = (str(inputs.workspace.repository), str(folder))
+        return [f"audit: {finding}" for finding in audit(inputs.wheel, forbidden=forbidden).findings]
+
+
 def _static_problems(inputs: VerifyInputs, installed: Installed, ui: Reporter) -> tuple[Facts, list[str]]:
     name = inputs.backend.name
-    with ui.step(f"{name}: audit the wheel, ldd, doctor, import"):
-        forbidden = (str(inputs.workspace.repository), str(installed.folder))
-        problems = [f"audit: {finding}" for finding in audit(inputs.wheel, forbidden=forbidden).findings]
-        problems += check_libraries(installed)
+    with ui.step(f"{name}: ldd, doctor, import"):
+        problems = list(check_libraries(installed))
         problems += check_doctor(installed)
         facts = probe(installed)
         problems += check_origins(facts, installed)
@@ -176,17 +183,31 @@ def _run_tests(inputs: VerifyInputs, installed: Installed, *, devices: int, ui: 
     )
 
 
+def _needed(inputs: VerifyInputs) -> int:
+    """Return the bytes of the environment to verify in, the unpacked wheel with it."""
+    with open_wheel(inputs.wheel) as view:
+        unpacked = sum(entry.size for entry in view.files)
+    return environment_size(inputs.stock, inputs.workspace) + unpacked + SLACK
+
+
 def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter) -> Verification:
     """Verify one wheel. A finding is part of the result; only a check that could not run raises.
 
     Raises:
         ToolError: the environment could not be made, or the import failed.
         RefusedError: pytest left no report, or as `check_wheel` raises.
+        NoSpaceError: too little space for temporary files.
     """
     check_wheel(inputs.wheel, inputs.workspace)
-    with tempfile.TemporaryDirectory(prefix=f"torch_fl-verify-{inputs.backend.name}-") as scratch:
-        installed = _install(inputs, Path(scratch).resolve(), environ, ui)
-        facts, problems = _static_problems(inputs, installed, ui)
+    with scratch_folder(f"torch_fl-verify-{inputs.backend.name}-") as folder, about(folder):
+        require_temporary(f"{inputs.backend.name}: the verification", _needed(inputs))
+        temporary = folder / "tmp"
+        temporary.mkdir()
+        problems = _audit(inputs, folder, ui)
+        # What the processes of the suite leave, killed ones above all, goes with the folder.
+        installed = _install(inputs, folder, {**environ, "TMPDIR": str(temporary)}, ui)
+        facts, found = _static_problems(inputs, installed, ui)
+        problems += found
         verdict = _run_tests(inputs, installed, devices=facts.devices, ui=ui)
         accuracy: dict[str, float] = {}
         if facts.devices:

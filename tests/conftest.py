@@ -3,6 +3,12 @@
 from __future__ import annotations
 
 import signal
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
 
 
 def pytest_configure() -> None:
@@ -11,3 +17,15 @@ def pytest_configure() -> None:
     The tests that send it would wait for ever.
     """
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _temporary_files_of_children(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """Give the programs that tests start a temporary folder below pytest's, which goes with it.
+
+    Killed ones remove nothing themselves, and torchrun never does.
+    """
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        patch.setattr("tempfile.tempdir", None)
+        yield

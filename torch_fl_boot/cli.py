@@ -67,6 +67,11 @@ def main(argv: Sequence[str] | None = None) -> int:
         return answer.code if write_answer(text) else REFUSED
     except FlagosImportError as err:
         code, failure = REFUSED, Failure(error=type(err).__name__, what=err.what, hint=err.hint)
+    except OSError as err:
+        names = " -> ".join(str(name) for name in (err.filename, err.filename2) if name is not None)
+        what = f"{names or 'a file or process'}: {err.strerror or err}"
+        hint = "look at the path, its permissions, the free space and the limits of this process, then run it again"
+        code, failure = REFUSED, Failure(error="OSError", what=what, hint=hint)
     except KeyboardInterrupt:
         code, failure = INTERRUPTED, INTERRUPTION
     except Exception as err:  # noqa: BLE001 - whatever is not a refusal is a mistake, and says so

@@ -19,13 +19,13 @@ from bundle.interpreters import package_folder
 from bundle.pipeline import Request
 from bundle.pipeline import stock_torch as stock_torch_of
 from bundle.ui import Reporter
-from tests.e2e.wheels import built_wheel, installed
+from tests.e2e.wheels import built_wheel, installed, stock_site
 from tests.forge import ForgedVendor, Variant
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["built_wheel", "installed"]
+__all__ = ["built_wheel", "installed", "stock_site"]
 
 REPOSITORY = Path(__file__).parents[2]
 VARIABLE = "FLAGOS_TEST_STOCK_TORCH"
@@ -101,13 +101,16 @@ def forge_by_command(stock: Path, backend: str, out: Path, variant: Variant = Va
 
 @pytest.fixture(scope="session")
 def forged(stock_torch: StockEnvironment) -> Callable[..., ForgedVendor]:
-    """Return a function that forges a vendor by name; trees are kept below build/ and reused while they are current."""
+    """Return a function that forges a vendor by name; trees are kept below build/ and reused while they are current.
+
+    They are the pipeline's own, unless a stock torch was named, of which these must not be made anew.
+    """
+    folder, prefix = REPOSITORY / "build" / "forge", "tests-" if os.environ.get(VARIABLE) else ""
 
     @functools.cache
     def make(backend: str, variant: Variant = Variant.FULL) -> ForgedVendor:
         name = backend if variant is Variant.FULL else f"{backend}-{variant.value}"
-        # Beside the pipeline's, so that the forge finds the objects that were compiled for those.
-        return forge_by_command(stock_torch.package, backend, REPOSITORY / "build" / "forge" / f"tests-{name}", variant)
+        return forge_by_command(stock_torch.package, backend, folder / f"{prefix}{name}", variant)
 
     return make
 

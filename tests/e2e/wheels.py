@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import os
+import shutil
 from typing import TYPE_CHECKING
 
 import pytest
@@ -13,11 +14,13 @@ from bundle.interpreters import create_environment, package_folder, pip_install
 from bundle.pipeline import Request, build_wheel, forge_vendor, stock_torch
 from bundle.stock import install_stock
 from bundle.ui import Reporter
-from tests.e2e.pipeline import Site
+from tests.e2e.pipeline import REPOSITORY, Site, link_tree
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from bundle.stock import StockTorch
 
 
 def _request(backend: str) -> Request:
@@ -36,8 +39,31 @@ def built_wheel() -> Callable[[str], Path]:
 
 
 @pytest.fixture(scope="session")
-def installed(built_wheel: Callable[[str], Path], tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Site]:
-    """Return a function that installs a forged wheel beside stock torch, once a session."""
+def stock_site(tmp_path_factory: pytest.TempPathFactory) -> Callable[[StockTorch], Path]:
+    """Return a function that gives a site-packages folder with stock torch and test tools, installed once a session."""
+
+    @functools.cache
+    def make(stock: StockTorch) -> Path:
+        ui = Reporter()
+        python = create_environment(tmp_path_factory.mktemp("stock") / "env", stock.python, os.environ, ui)
+        install_stock(python, stock, os.environ, ui)
+        pip_install(python, ["--group", f"{REPOSITORY / 'pyproject.toml'}:verify"], os.environ, ui)
+        return package_folder(python, "torch").parent
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def installed(
+    built_wheel: Callable[[str], Path],
+    stock_site: Callable[[StockTorch], Path],
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[[str], Site]:
+    """Return a function that installs a forged wheel beside stock torch, once a session.
+
+    Stock torch's files are hard links, as uv makes them: a gigabyte for all wheels. Tests replace files, they never
+    write into them.
+    """
 
     @functools.cache
     def install(backend: str) -> Site:
@@ -46,10 +72,11 @@ def installed(built_wheel: Callable[[str], Path], tmp_path_factory: pytest.TempP
         stock = stock_torch(request, os.environ, ui)
         forged = forge_vendor(request, stock, os.environ, ui)
         python = create_environment(tmp_path_factory.mktemp(backend) / "env", stock.python, os.environ, ui)
-        install_stock(python, stock, os.environ, ui)
+        site = package_folder(python, "pip").parent
+        shutil.rmtree(site)
+        link_tree(stock_site(stock), site)
         links = ("--find-links", str(forged.find_links)) if forged.find_links else ()
-        group = f"{request.workspace.repository / 'pyproject.toml'}:verify"
-        pip_install(python, [*links, wheel, "--group", group], os.environ, ui)
+        pip_install(python, [*links, wheel], os.environ, ui)
         return Site(
             python=python,
             package=package_folder(python, "torch_fl"),

@@ -7,13 +7,13 @@ import sys
 from pathlib import Path
 
 from bundle.backends import BACKENDS
-from bundle.errors import BundleError
+from bundle.guard import guarded
 from bundle.ui import Reporter
 from tests.forge import Variant, forge
 
 
 def main() -> int:
-    """Forge one vendor; a refusal's exit code is its class's, as in the build tool."""
+    """Forge one vendor and return the exit code, as the build tool does."""
     parser = argparse.ArgumentParser(prog="python -m tests.forge", description="Make a vendor-shaped torch.")
     parser.add_argument("--backend", required=True, choices=sorted(BACKENDS))
     parser.add_argument("--stock", required=True, type=Path, metavar="DIR", help="the torch package to start from")
@@ -22,7 +22,8 @@ def main() -> int:
     parser.add_argument("--cxx", default="g++", help="the C++ compiler (default: g++)")
     arguments = parser.parse_args()
     ui = Reporter()
-    try:
+
+    def work() -> int:
         made = forge(
             BACKENDS[arguments.backend],
             stock=arguments.stock,
@@ -31,11 +32,10 @@ def main() -> int:
             variant=arguments.variant,
             cxx=arguments.cxx,
         )
-    except BundleError as err:
-        ui.error(str(err), hint=err.hint)
-        return err.exit_code
-    ui.result(made.to_json().rstrip())
-    return 0
+        ui.result(made.to_json().rstrip())
+        return 0
+
+    return guarded(work, ui)
 
 
 if __name__ == "__main__":

@@ -18,6 +18,7 @@ _GUARD = '''"""A forged vendor's torch: a source of libraries, never imported.""
 
 raise ImportError("this torch is forged; it is bundled from, not imported")
 '''
+_EXTENSION = "_C.*.so"
 # Parts of third-party code inside libtorch_cpu, which no header of torch and no other library names.
 _INTERNAL = ("_ZN10tensorpipe", "_ZN4gloo", "_ZN10onnx_torch")
 
@@ -64,8 +65,14 @@ def copy_core(stock: StockTorch, tree: Path) -> None:
     """
     lib = tree / TORCH_LIB
     shutil.copytree(stock.lib, lib, symlinks=True, dirs_exist_ok=True)
-    for extension in stock.package.glob("_C.*.so"):
+    for extension in stock.package.glob(_EXTENSION):
         shutil.copy2(extension, lib.parent / extension.name)
+
+
+def core_size(stock: StockTorch) -> int:
+    """Return the bytes that `copy_core` writes."""
+    copied = (*stock.lib.rglob("*"), *stock.package.glob(_EXTENSION))
+    return sum(path.lstat().st_size for path in copied if not path.is_dir())
 
 
 def edit_core(stock: StockTorch, flavour: Flavour, tree: Path) -> None:

@@ -12,11 +12,12 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from bundle.errors import UsageError
+from bundle.errors import UsageError, about
+from bundle.space import SLACK, require
 from tests.forge.flavours import FLAVOURS, TORCH_LIB
 from tests.forge.libraries import LibraryBuilder
 from tests.forge.local_wheel import REQUIREMENT, write_wheel
-from tests.forge.package import StockTorch, copy_core, edit_core, make_bare, read_stock, write_metadata
+from tests.forge.package import StockTorch, copy_core, core_size, edit_core, make_bare, read_stock, write_metadata
 from tests.forge.toolchain import Toolchain, compiler_identity
 
 if TYPE_CHECKING:
@@ -72,6 +73,7 @@ def forge(
         UsageError: the vendor is not known to come in this variant.
         InputNotFoundError: `stock` is no torch package.
         ToolError: compiler, nm or patchelf is missing or failed.
+        NoSpaceError: too little space for a copy of stock's libraries.
     """
     flavour = FLAVOURS[backend.name]
     if variant is Variant.BARE and not flavour.bare:
@@ -86,14 +88,19 @@ def forge(
             ui.notice(f"{backend.name}: forged vendor in {out} is up to date")
             return _describe(backend, flavour, out, variant)
         partial = _clean(out.with_name(f"{out.name}.partial"))
+        # The device's own libraries come to 1 MB, and what patchelf adds to stock's to 10.
+        require(f"{backend.name}: the forged vendor", core_size(torch) + SLACK, partial)
         toolchain = _toolchain(cxx, compiler, torch, out.parent / "_cache", ui)
-        _make(
-            LibraryBuilder(backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain),
-            torch,
-        )
-        if variant is Variant.BARE:
-            make_bare(partial, frozenset(one.name for one in backend.libraries if one.required))
-        (partial / _STAMP).write_text(stamp, encoding="utf-8")
+        with about(partial):
+            _make(
+                LibraryBuilder(
+                    backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain
+                ),
+                torch,
+            )
+            if variant is Variant.BARE:
+                make_bare(partial, frozenset(one.name for one in backend.libraries if one.required))
+            (partial / _STAMP).write_text(stamp, encoding="utf-8")
         _replace(partial, out)
     return _describe(backend, flavour, out, variant)
 

@@ -20,7 +20,7 @@ import pytest
 from bundle.backends import BACKENDS
 from bundle.bundling import BundleFacts, _copy, bundle_stage, load_bundle
 from bundle.elf import is_elf, read_elf
-from bundle.errors import RefusedError, ToolError
+from bundle.errors import NoSpaceError, RefusedError, ToolError
 from bundle.manifest import BUNDLE_FILE, read_manifest
 from bundle.patch import Patchelf, check_patchelf, find_patchelf
 from bundle.ui import Reporter
@@ -250,8 +250,9 @@ def test_two_stages_at_once_must_not_share_a_staging_folder(bundled, tmp_path):
 def test_disk_space_must_be_checked_before_copying(bundled, planned, tmp_path):
     _, plan = planned("metax")
     huge = replace(plan, copies=tuple(replace(copy, size=10**15) for copy in plan.copies))
-    with pytest.raises(RefusedError, match=r"metax: the bundle needs \d+ MB in .*, but only \d+ MB are free"):
+    with pytest.raises(NoSpaceError, match=r"metax: the bundle needs \d+ MB in .*, but only \d+ MB are free") as caught:
         bundled(plan=huge)
+    assert caught.value.exit_code == 10
     assert not (tmp_path / "bundle").exists()
 
 

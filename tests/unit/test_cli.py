@@ -220,13 +220,38 @@ def test_a_folder_in_a_files_place_must_be_a_refusal(tmp_path, capsys):
     assert capsys.readouterr().err.startswith(f"bundle: error: {tmp_path}: Is a directory\nbundle: hint: look at ")
 
 
-def test_a_full_disk_must_be_a_refusal_that_names_no_bug(command, capsys):
+def test_a_full_disk_must_be_a_refusal_that_names_no_bug(command, capsys, tmp_path):
     def write(_):
-        with about(Path("dist/x.whl")), Path("/dev/full").open("w") as stream:
+        with about(tmp_path / "dist/x.whl"), Path("/dev/full").open("w") as stream:
             stream.write("x")
 
     assert command(write) == 10
-    assert capsys.readouterr().err.startswith("bundle: error: dist/x.whl: No space left on device\nbundle: hint: ")
+    said = capsys.readouterr().err
+    assert said.startswith(f"bundle: error: {tmp_path}/dist/x.whl: No space left on device; free now: ")
+    assert f" MB in {tmp_path}\nbundle: hint: make room " in said
+
+
+def test_a_tree_that_cannot_be_copied_must_be_one_refusal(command, capsys, tmp_path):
+    for name in "abc":
+        (tmp_path / "from" / name).mkdir(parents=True)
+        (tmp_path / "from" / name / "gone").symlink_to("nowhere")
+
+    assert command(lambda _: shutil.copytree(tmp_path / "from", tmp_path / "to")) == 10
+    said = capsys.readouterr().err
+    assert said.startswith(f"bundle: error: {tmp_path}/from/")
+    assert "/gone: No such file or directory, and so for 2 more\nbundle: hint: look at the path" in said
+    assert "Traceback" not in said
+
+
+@pytest.mark.parametrize("stream", ["", "2"], ids=["stdout", "both"])
+def test_output_into_a_full_disk_must_still_give_ten(tmp_path, stream):
+    path = WheelSpec(backend=DCU).write(tmp_path)
+    script = f'"$0" -m bundle audit "$1" > /dev/full {"2>&1" if stream else ""}'
+    done = subprocess.run(
+        ["sh", "-c", script, sys.executable, path], cwd=REPOSITORY, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 10, done.stderr
+    assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -108,6 +108,16 @@ def test_refusal_as_json_must_hold_what_the_text_says(site, arguments, error):
     assert done.stderr == f"torch_fl: error: {found['what']}\nhint: {found['hint']}\n"
 
 
+def test_refusal_of_the_system_must_not_pass_for_a_mistake_of_ours(site):
+    # No pipe can be had for the process that `maps` starts.
+    program = "import resource, torch_fl_boot.cli as cli; resource.setrlimit(resource.RLIMIT_NOFILE, (4, 4))\n"
+    done = site.run(f"{program}raise SystemExit(cli.main(['maps', '--json']))")
+    assert done.returncode == 3
+    found = json.loads(done.stdout)
+    assert (found["error"], found["what"]) == ("OSError", "a file or process: Too many open files")
+    assert done.stderr == f"torch_fl: error: {found['what']}\nhint: {found['hint']}\n"
+
+
 def test_mistake_of_ours_must_exit_70_with_traceback_and_json(site):
     with (site.root / "torch_fl_boot/status.py").open("a") as stream:
         stream.write("\ndef status_of(*_): raise ZeroDivisionError('mistake')\n")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import re
+import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -40,9 +42,14 @@ EXAMPLES = {
     errors.ToolError: (errors.ToolError("patchelf exited with 1"), "patchelf exited with 1"),
     errors.MalformedError: (errors.MalformedError("x: not an ELF file"), "x: not an ELF file"),
     errors.FileAccessError: (
-        errors.FileAccessError(OSError(28, "No space left on device", "dist/x.whl")),
-        "dist/x.whl: No space left on device",
+        errors.FileAccessError(OSError(13, "Permission denied", "dist/x.whl")),
+        "dist/x.whl: Permission denied",
     ),
+    errors.NoSpaceError: (
+        errors.NoSpaceError("dcu: the wheel", needed=2_000_000, free=1_000_000, where=Path("/d"), hint="make room"),
+        "dcu: the wheel needs 2 MB in /d, but only 1 MB are free",
+    ),
+    errors.PassedOnError: (errors.PassedOnError("metax: no", hint="do it", exit_code=9), "metax: no"),
     errors.RefusedError: (errors.RefusedError("no", hint="why"), "no"),
     errors.VersionMismatchError: (
         errors.VersionMismatchError("dcu", vendor="2.9.0", stock="2.10.0"),
@@ -80,6 +87,86 @@ def test_the_text_must_be_whole_and_the_hint_must_name_a_step(error, text):
     assert str(error) == text
     assert error.hint
     assert error.hint[0].islower() or error.hint.startswith("--")
+
+
+def copy_that_fails(*whys):
+    """The error of shutil.copytree over files that each failed for its reason."""
+    return shutil.Error([(f"/from/{number}", f"/gone/to/{number}", why) for number, why in enumerate(whys)])
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        pytest.param(OSError(28, "No space left on device", "/gone/x"), "/gone/x: No space left on device", id="file"),
+        pytest.param(OSError(122, "Disk quota exceeded", "/gone/x"), "/gone/x: Disk quota exceeded", id="quota"),
+        pytest.param(
+            copy_that_fails("[Errno 28] No space left on device: '/from/0' -> '/gone/to/0'", "[Errno 28] x", "y"),
+            "/from/0 -> /gone/to/0: No space left on device, and so for 2 more",
+            id="tree",
+        ),
+    ],
+)
+def test_full_disk_must_name_the_file_the_free_space_and_the_next_step(cause, expected):
+    refusal = errors.FileAccessError(cause)
+    assert re.fullmatch(f"{re.escape(expected)}; free now: \\d+ MB in /", str(refusal))
+    assert refusal.hint == errors.FULL_DISK
+    assert "TMPDIR" in refusal.hint
+
+
+def test_full_disk_without_a_file_name_must_name_all_places_that_are_written_to(tmp_path, monkeypatch):
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    said = str(errors.FileAccessError(OSError(28, "No space left on device")))
+    assert re.fullmatch(
+        rf"a file: No space left on device; free now: \d+ MB in {Path.cwd()}, \d+ MB in {tmp_path}", said
+    )
+
+
+def test_no_folder_for_temporary_files_must_be_told_as_a_full_disk(monkeypatch):
+    # Tempfile calls a missing file what may well be a full disk.
+    monkeypatch.setattr("tempfile.tempdir", None)
+    monkeypatch.setattr("tempfile._candidate_tempdir_list", lambda: ["/proc"])
+    with pytest.raises(FileNotFoundError) as caught:
+        tempfile.mkdtemp()
+    refusal = errors.FileAccessError(caught.value)
+    assert re.fullmatch(r"a file: No usable temporary directory found in .*; free now: \d+ MB in .*", str(refusal))
+    assert refusal.hint == errors.FULL_DISK
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        pytest.param(copy_that_fails("[Errno 13] Permission denied: 'x'"), "Permission denied", id="tree"),
+        pytest.param(copy_that_fails("no such thing"), "no such thing", id="tree-without-errno"),
+        pytest.param(
+            shutil.Error("Destination path 'x' already exists"), "Destination path 'x' already exists", id="move"
+        ),
+        pytest.param(shutil.Error([]), "[]", id="empty"),
+        pytest.param(shutil.SameFileError("'x' and 'x' are the same file"), "are the same file", id="same"),
+        pytest.param(BlockingIOError(), "BlockingIOError", id="nothing-said"),
+    ],
+)
+def test_other_refusals_of_the_system_must_be_told_in_its_words(cause, expected):
+    refusal = errors.FileAccessError(cause)
+    assert str(refusal).endswith(expected)
+    assert refusal.hint == errors.FileAccessError.hint
+    assert "Errno" not in str(refusal)
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        "/usr/bin/ld: final link failed: No space left on device",
+        "ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device",
+        "write error: disk quota exceeded",
+    ],
+)
+def test_program_that_dies_of_a_full_disk_must_keep_that_hint_whatever_its_caller_suggests(said):
+    error = errors.ToolError("ld exited with 1", output=f"{said}\nmuch else")
+    error.suggest("look at the build tree")
+    assert error.hint == errors.FULL_DISK
+    other = errors.ToolError("ld exited with 1", output="undefined reference")
+    other.suggest("look at the build tree")
+    assert other.hint == "look at the build tree"
 
 
 def test_every_error_must_have_an_example_and_a_text_of_its_own():

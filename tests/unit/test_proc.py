@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from bundle.errors import RefusedError, ToolError
+from bundle.errors import FULL_DISK, PassedOnError, RefusedError, ToolError
 from bundle.locks import exclusive
 from bundle.proc import run
 
@@ -32,6 +32,49 @@ def test_failure_must_quote_the_program():
     assert "exited with 3" in str(caught.value)
     assert str(caught.value).endswith("\n  the cause")
     assert caught.value.exit_code == 7
+
+
+REFUSES = """
+import sys
+from bundle.errors import RefusedError
+from bundle.guard import guarded
+from bundle.ui import Reporter
+def work():
+    ui.notice("progress")
+    raise RefusedError("metax: no\\n  for two reasons", hint="do this")
+ui = Reporter(colour=len(sys.argv) > 1)
+sys.exit(guarded(work, ui, show_traceback=len(sys.argv) > 2))
+"""
+
+
+@pytest.mark.parametrize("options", [[], ["colour"], ["colour", "traceback"]], ids="-".join)
+def test_refusal_of_a_program_of_ours_must_be_passed_on_alone(options):
+    with pytest.raises(PassedOnError) as caught:
+        run([sys.executable, "-c", REFUSES, *options], cwd=REPOSITORY)
+    assert (str(caught.value), caught.value.hint) == ("metax: no\n  for two reasons", "do this")
+    assert caught.value.exit_code == 9
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        pytest.param("bundle: error: metax: no\nbundle: hint: do this\nand then died", id="not-at-the-end"),
+        pytest.param("bundle: hint: do this", id="no-error"),
+        pytest.param("says bundle: error: metax: no\nbundle: hint: do this", id="quoted"),
+        pytest.param("", id="nothing"),
+    ],
+)
+def test_what_is_no_refusal_must_be_quoted(said):
+    with pytest.raises(ToolError, match="exited with 9") as caught:
+        run([sys.executable, "-c", f"print({said!r}); raise SystemExit(9)"])
+    assert (type(caught.value), caught.value.exit_code) == (ToolError, 7)
+
+
+def test_full_disk_that_a_program_reports_must_give_the_hint_however_much_follows():
+    with pytest.raises(ToolError) as caught:
+        run([sys.executable, "-c", "print('No', 'space left on device'); print('y\\n' * 100); raise SystemExit(1)"])
+    assert "space left on device\n" not in str(caught.value)
+    assert caught.value.hint == FULL_DISK
 
 
 def test_signal_must_be_named():

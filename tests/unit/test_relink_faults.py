@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import fcntl
-import json
 import mmap
 import os
 import subprocess
 import sys
-import textwrap
 import time
 from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.soak.kills import differing, snapshot
-from tests.support.fake_torch import SOURCE, complete_site
+from tests.support.fake_torch import complete_site
+from tests.support.namespaces import in_tmpfs
 from tests.support.relinked import backup, condition, core_of, do_relink, do_restore
 from torch_fl_boot.relink import Action, Condition, grace
 from torch_fl_boot.relink.errors import LockedError
@@ -25,8 +24,6 @@ from torch_fl_boot.relink.lock import locked
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
-
-_NAMESPACE = ("unshare", "--map-root-user", "--mount")
 
 FULL_DISK = """
 from tests.soak.kills import differing, snapshot
@@ -89,30 +86,6 @@ done = site.run("import torch_fl; print(torch_fl.bundle().strategy)", environ={"
 assert (done.stdout, done.stderr) == ("relink\\n", "")
 print(json.dumps([said]))
 """
-
-
-def in_tmpfs(folder: Path, program: str, *, size: str) -> list[str]:
-    """Run a program in a fresh tmpfs of this size, mounted in a namespace of its own; return the texts it prints."""
-    command = [
-        *_NAMESPACE,
-        "sh",
-        "-c",
-        f'mount -t tmpfs -o size={size} none "$1" && cd "$1" && shift && exec "$@"',
-        "sh",
-    ]
-    probe = subprocess.run([*command, folder, "true"], capture_output=True, text=True, check=False)
-    if probe.returncode:
-        pytest.skip(f"no mount namespace to be had here: {probe.stderr.strip()}")
-    imports = "import json, os, subprocess\nfrom pathlib import Path\n"
-    done = subprocess.run(
-        [*command, folder, sys.executable, "-c", imports + textwrap.dedent(program)],
-        env={**os.environ, "PYTHONPATH": str(SOURCE), "PYTHONDONTWRITEBYTECODE": "1"},
-        capture_output=True, text=True, check=False,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout)
-    assert isinstance(said, list)
-    return said
 
 
 def test_full_disk_must_change_nothing_however_little_is_missing(tmp_path):

@@ -1,0 +1,50 @@
+"""Temporary folders of gigabytes: they go with the run that made them, or, if that was killed, with the next one."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import tempfile
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_OWNER = ".owner"
+
+
+@contextmanager
+def scratch_folder(prefix: str) -> Iterator[Path]:
+    """Yield a new folder below the system's temporary one, and remove it at the end.
+
+    Folders of this prefix whose runs are gone are removed first. A run that is still there, or a program that it left
+    running, holds a lock in its folder, as with `bundle.locks`.
+    """
+    _sweep(prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix) as name:
+        folder = Path(name).resolve()
+        # Locked before it has the name that others look for: nobody finds a live folder without a lock.
+        unnamed = folder / f"{_OWNER}.new"
+        with unnamed.open("w") as owner:
+            fcntl.flock(owner, fcntl.LOCK_EX)
+            os.set_inheritable(owner.fileno(), True)
+            unnamed.rename(folder / _OWNER)
+            yield folder
+
+
+def _sweep(prefix: str) -> None:
+    for folder in sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*")):
+        # Another user's, one that is just being made, or one that another run is sweeping: none of ours.
+        with suppress(OSError):
+            if folder.lstat().st_uid == os.geteuid():
+                _remove_abandoned(folder)
+
+
+def _remove_abandoned(folder: Path) -> None:
+    with (folder / _OWNER).open("r+") as owner:
+        fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        # It refuses links.
+        shutil.rmtree(folder)
