@@ -75,10 +75,7 @@ def forge(
         ToolError: compiler, nm or patchelf is missing or failed.
         NoSpaceError: too little space for a copy of stock's libraries.
     """
-    flavour = FLAVOURS[backend.name]
-    if variant is Variant.BARE and not flavour.bare:
-        known = ", ".join(sorted(name for name, one in FLAVOURS.items() if one.bare))
-        raise UsageError(f"{backend.name}: no bare lib folder is known of this vendor, only of {known}")
+    flavour = _flavour(backend, variant)
     out = out.absolute()
     torch = read_stock(stock.absolute())
     compiler = compiler_identity(cxx)
@@ -87,22 +84,27 @@ def forge(
         if _is_current(out, stamp):
             ui.notice(f"{backend.name}: forged vendor in {out} is up to date")
             return _describe(backend, flavour, out, variant)
-        partial = _clean(out.with_name(f"{out.name}.partial"))
-        # The device's own libraries come to 1 MB, and what patchelf adds to stock's to 10.
-        require(f"{backend.name}: the forged vendor", core_size(torch) + SLACK, partial)
         toolchain = _toolchain(cxx, compiler, torch, out.parent / "_cache", ui)
-        with about(partial):
-            _make(
-                LibraryBuilder(
-                    backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain
-                ),
-                torch,
+        with _unfinished(out.with_name(f"{out.name}.partial")) as partial:
+            # The device's own libraries come to 1 MB, and what patchelf adds to stock's to 10.
+            require(f"{backend.name}: the forged vendor", core_size(torch) + SLACK, out.parent)
+            libraries = LibraryBuilder(
+                backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain
             )
+            _make(libraries, torch)
             if variant is Variant.BARE:
                 make_bare(partial, frozenset(one.name for one in backend.libraries if one.required))
             (partial / _STAMP).write_text(stamp, encoding="utf-8")
         _replace(partial, out)
     return _describe(backend, flavour, out, variant)
+
+
+def _flavour(backend: Backend, variant: Variant) -> Flavour:
+    flavour = FLAVOURS[backend.name]
+    if variant is Variant.BARE and not flavour.bare:
+        known = ", ".join(sorted(name for name, one in FLAVOURS.items() if one.bare))
+        raise UsageError(f"{backend.name}: no bare lib folder is known of this vendor, only of {known}")
+    return flavour
 
 
 def _toolchain(cxx: str, compiler: str, torch: StockTorch, cache: Path, ui: Reporter) -> Toolchain:
@@ -131,6 +133,18 @@ def _clean(folder: Path) -> Path:
         shutil.rmtree(folder)
     folder.mkdir(parents=True)
     return folder
+
+
+@contextmanager
+def _unfinished(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that does not outlive a failure: on a full disk it is the room that is missing."""
+    _clean(folder)
+    try:
+        with about(folder):
+            yield folder
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
 
 
 def _make(builder: LibraryBuilder, stock: StockTorch) -> None:

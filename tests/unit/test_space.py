@@ -102,6 +102,7 @@ def test_forge_must_ask_for_what_it_copies_before_it_compiles(tmp_path):
     done = forged(stock, tmp_path / "out" / "metax")
     assert done.returncode == 10, done.stderr
     assert "bundle: error: metax: the forged vendor needs 16000064 MB in " in done.stderr
+    assert [path.name for path in (tmp_path / "out").iterdir()] == [".metax.lock"]
     assert "Traceback" not in done.stderr
 
 
