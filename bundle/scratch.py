@@ -14,6 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 _OWNER = ".owner"
+# What multiprocessing names its sockets below TMPDIR, and what the system takes of a socket's name.
+_SOCKET = "pymp-12345678/listener-12345678"
+_LONGEST = 107
 
 
 @contextmanager
@@ -33,6 +36,14 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
             os.set_inheritable(owner.fileno(), True)
             unnamed.rename(folder / _OWNER)
             yield folder
+
+
+def temporary_variables(folder: Path) -> dict[str, str]:
+    """Return what makes programs put their temporary files into a folder; nothing where its name is too long for that.
+
+    Processes exchange tensors by sockets in there, and the name of a socket is short.
+    """
+    return {"TMPDIR": str(folder)} if len(os.fsencode(folder / _SOCKET)) <= _LONGEST else {}
 
 
 def _sweep(prefix: str) -> None:

@@ -55,16 +55,16 @@ def size_of(folder: Path) -> int:
     return sum(seen.values())
 
 
-def require(who: str, needed: int, where: Path, *, temporary: bool = False) -> None:
+def require(who: str, needed: int, where: Path, *, temporary: bool = False, clearly: float = 1.0) -> None:
     """Ask for `needed` bytes on the file system of a folder, which may still be to make.
 
-    `temporary` says that TMPDIR chooses the folder, for the hint.
+    `temporary` says that TMPDIR chooses the folder, for the hint. Of an estimate only the part `clearly` must be free.
 
     Raises:
         NoSpaceError: less is free.
     """
     free = free_bytes(where)
-    if free is not None and free < needed:
+    if free is not None and free < needed * clearly:
         other = "name a folder on another disk with TMPDIR" if temporary else "work in a checkout on another disk"
         raise NoSpaceError(who, needed=needed, free=free, where=where, hint=f"make room there, or {other}")
 
@@ -88,7 +88,7 @@ def outlook(session: Undertaking, repository: Path) -> str:
     if existing(repository).stat().st_dev == temporary.stat().st_dev:
         needs = {repository: kept + session.temporary}
     for where, needed in needs.items():
-        require(f"session {session.name}", int(needed * _CLEARLY), where, temporary=where == temporary)
+        require(f"session {session.name}", needed, where, temporary=where == temporary, clearly=_CLEARLY)
     words = f"{session.name} writes about {_gb(kept)} to build/ and dist/ ({_gb(there)} are there) and up to "
     words += f"{_gb(session.temporary)} to {temporary} while it runs"
     return f"{words}; free: " + ", ".join(f"{_gb(free_bytes(where) or 0)} in {where}" for where in needs)

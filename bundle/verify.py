@@ -17,7 +17,7 @@ from bundle.errors import InputNotFoundError, NothingBundledError, RefusedError,
 from bundle.interpreters import LEAKS, create_environment, package_folder, pip_install
 from bundle.manifest import BUNDLE_FILE, Manifest, read_manifest
 from bundle.reports import Verification
-from bundle.scratch import scratch_folder
+from bundle.scratch import scratch_folder, temporary_variables
 from bundle.selection import selecting_variables
 from bundle.space import SLACK, require_temporary
 from bundle.stock import install_stock
@@ -205,7 +205,7 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
         temporary.mkdir()
         problems = _audit(inputs, folder, ui)
         # What the processes of the suite leave, killed ones above all, goes with the folder.
-        installed = _install(inputs, folder, {**environ, "TMPDIR": str(temporary)}, ui)
+        installed = _install(inputs, folder, {**environ, **temporary_variables(temporary)}, ui)
         facts, found = _static_problems(inputs, installed, ui)
         problems += found
         verdict = _run_tests(inputs, installed, devices=facts.devices, ui=ui)

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from bundle.scratch import temporary_variables
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -26,6 +28,7 @@ def _temporary_files_of_children(tmp_path_factory: pytest.TempPathFactory) -> It
     Killed ones remove nothing themselves, and torchrun never does.
     """
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("TMPDIR", str(tmp_path_factory.mktemp("tmp")))
+        for name, value in temporary_variables(tmp_path_factory.mktemp("tmp")).items():
+            patch.setenv(name, value)
         patch.setattr("tempfile.tempdir", None)
         yield

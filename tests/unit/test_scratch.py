@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import subprocess
 import sys
+import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
-from bundle.scratch import scratch_folder
+from bundle.scratch import scratch_folder, temporary_variables
 
 REPOSITORY = Path(__file__).parents[2]
 PREFIX = "torch_fl-verify-dcu-"
@@ -20,7 +22,7 @@ PREFIX = "torch_fl-verify-dcu-"
 OWNER = """
 import sys, time
 from bundle.proc import run
-from bundle.scratch import scratch_folder
+from bundle.scratch import scratch_folder, temporary_variables
 with scratch_folder(sys.argv[1]) as folder:
     (folder / "env").mkdir()
     (folder / "env" / "large").write_bytes(bytes(1000))
@@ -98,3 +100,17 @@ def test_what_is_not_a_folder_of_a_run_must_stay(temporary):
     before = {path.name for path in temporary.iterdir()}
     assert sweep() == before
     assert (temporary / "elsewhere" / ".owner").exists()
+
+
+@pytest.mark.parametrize("length", [75, 76], ids=["fits", "too-long"])
+def test_folder_for_temporary_files_must_have_room_for_the_name_of_a_socket(length):
+    with tempfile.TemporaryDirectory(dir="/tmp") as base:
+        folder = Path(base, "x" * (length - len(base) - 1))
+        (folder / "pymp-12345678").mkdir(parents=True)
+        with socket.socket(socket.AF_UNIX) as listener:
+            try:
+                listener.bind(f"{folder}/pymp-12345678/listener-12345678")
+                expected = {"TMPDIR": str(folder)}
+            except OSError:
+                expected = {}
+        assert (bool(expected), temporary_variables(folder)) == (length == 75, expected)

@@ -17,6 +17,7 @@ from bundle.audit import audit
 from bundle.backends import METAX
 from bundle.disk import existing
 from bundle.errors import NoSpaceError
+from bundle.scratch import temporary_variables
 from bundle.space import MB, Undertaking, outlook, require, require_temporary, size_of
 from bundle.stock import StockTorch
 from bundle.verify import VerifyInputs, verify_stage
@@ -154,7 +155,7 @@ def test_outlook_must_be_one_line_with_needs_and_what_is_free(tmp_path, monkeypa
 def test_session_that_cannot_end_must_be_refused(tmp_path, monkeypatch):
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     for kept, temporary in ((HUGE, 0), (0, HUGE), (HUGE // 2, HUGE // 2)):
-        with pytest.raises(NoSpaceError, match="session demo needs 7200000 MB in"):
+        with pytest.raises(NoSpaceError, match="session demo needs 8000000 MB in"):
             outlook(Undertaking(name="demo", kept=kept, temporary=temporary), tmp_path)
 
 
@@ -223,6 +224,7 @@ def test_stages_must_ask_on_the_disk_that_they_write_to(tmp_path, small_disk):
 OUTLOOKS = """
 import tempfile
 from bundle.errors import NoSpaceError
+from bundle.scratch import temporary_variables
 from bundle.space import MB, Undertaking, outlook
 tempfile.tempdir = os.environ["FOLDER"]
 said = []
@@ -241,7 +243,7 @@ def test_what_an_earlier_run_left_must_not_be_asked_for_again(tmp_path, small_di
     # A tenth less than measured is not clearly too little.
     enough, too_little, rest = small_disk(OUTLOOKS, "4000k")
     assert enough.startswith("demo writes about ")
-    assert too_little == f"session demo needs 4 MB in {tmp_path}/disk, but only 4 MB are free"
+    assert too_little == f"session demo needs 5 MB in {tmp_path}/disk, but only 4 MB are free"
     assert rest.startswith("demo writes about ")
 
 
@@ -292,5 +294,7 @@ sys.exit(guarded(lambda: copy_core(stock, Path({str(tmp_path / "out")!r})), Repo
 
 def test_temporary_files_of_tests_must_lie_below_pytests_own(tmp_path_factory):
     base = tmp_path_factory.getbasetemp()
+    if not temporary_variables(base / "tmp0"):
+        pytest.skip(f"no socket could be made below {base}, whose name is too long")
     assert Path(tempfile.gettempdir()).is_relative_to(base)
     assert Path(os.environ["TMPDIR"]).is_relative_to(base)
