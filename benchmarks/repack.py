@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, BinaryIO
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
+from bundle.guard import guarded
 from bundle.ui import Reporter
 from bundle.wheelfile import Member, write_wheel
 
@@ -100,4 +101,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(guarded(main, Reporter()))
