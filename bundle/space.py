@@ -77,16 +77,18 @@ def require_temporary(who: str, needed: int) -> None:
 def outlook(session: Undertaking, repository: Path) -> str:
     """Say in one line what a session needs and what is free.
 
-    What is in build/ and dist/ already is taken off, whatever it is from.
+    What is in build/ and dist/ already is taken off, whatever it is from. Most goes to build/, which may lie, or be
+    linked to, elsewhere than the repository: it is asked for there.
 
     Raises:
         NoSpaceError: clearly less is free than it needs.
     """
     there = sum(size_of(repository / name) for name in ("build", "dist"))
     kept, temporary = max(0, session.kept - there), Path(tempfile.gettempdir())
-    needs = {repository: kept, temporary: session.temporary}
-    if existing(repository).stat().st_dev == temporary.stat().st_dev:
-        needs = {repository: kept + session.temporary}
+    build = existing(repository / "build")
+    needs = {build: kept, temporary: session.temporary}
+    if build.stat().st_dev == temporary.stat().st_dev:
+        needs = {build: kept + session.temporary}
     for where, needed in needs.items():
         require(f"session {session.name}", needed, where, temporary=where == temporary, clearly=_CLEARLY)
     words = f"{session.name} writes about {_gb(kept)} to build/ and dist/ ({_gb(there)} are there) and up to "

@@ -109,17 +109,22 @@ def nox_run(environ: Mapping[str, str]) -> str:
     return f"{nox} since {started}"
 
 
+def _remembered(current: str, memory: Path) -> dict[str, tuple[str, ...]]:
+    """Return the answers that the current nox run has had so far; nothing of another's, nor from a damaged file."""
+    try:
+        stored = json.loads(memory.read_text(encoding="utf-8"))
+        return {asked: tuple(found) for asked, found in stored["answers"].items() if stored["run"] == current}
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
 def ask_once(python: str, index: str, environ: Mapping[str, str], ui: Reporter, memory: Path) -> tuple[str, ...]:
     """Return what `ask_index` does; within one nox run, whose sessions share the file `memory`, it is asked once.
 
     Besides the time, that makes all of a run's wheels and environments of one torch. No answer outlives its run.
     """
     current = nox_run(environ)
-    try:
-        stored = json.loads(memory.read_text(encoding="utf-8")) if current else {}
-    except (FileNotFoundError, ValueError):
-        stored = {}
-    answers = stored["answers"] if stored.get("run") == current else {}
+    answers = _remembered(current, memory) if current else {}
     question = f"{python} {index}"
     if question not in answers:
         answers[question] = ask_index(python, index, environ, ui)
@@ -129,7 +134,7 @@ def ask_once(python: str, index: str, environ: Mapping[str, str], ui: Reporter, 
             with about(partial):
                 partial.write_text(json.dumps({"run": current, "answers": answers}), encoding="utf-8")
             partial.replace(memory)
-    return tuple(answers[question])
+    return answers[question]
 
 
 def nearest(wanted: str, offers: Mapping[str, Iterable[str]], *, python: str) -> tuple[str, str] | None:

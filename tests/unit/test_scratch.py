@@ -22,7 +22,7 @@ PREFIX = "torch_fl-verify-dcu-"
 OWNER = """
 import sys, time
 from bundle.proc import run
-from bundle.scratch import scratch_folder, temporary_variables
+from bundle.scratch import scratch_folder
 with scratch_folder(sys.argv[1]) as folder:
     (folder / "env").mkdir()
     (folder / "env" / "large").write_bytes(bytes(1000))

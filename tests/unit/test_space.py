@@ -44,19 +44,8 @@ def fake_stock(folder: Path, sizes: dict[str, int]) -> Path:
 
 def forged(stock: Path, out: Path) -> subprocess.CompletedProcess[str]:
     # Any program that tells its version will do for a compiler that is never reached.
-    command: list[str | Path] = [
-        sys.executable,
-        "-m",
-        "tests.forge",
-        "--backend",
-        "metax",
-        "--stock",
-        stock,
-        "--out",
-        out,
-        "--cxx",
-        sys.executable,
-    ]
+    command: list[str | Path] = [sys.executable, "-m", "tests.forge", "--backend", "metax"]
+    command += ["--stock", stock, "--out", out, "--cxx", sys.executable]
     return subprocess.run(command, cwd=REPOSITORY, capture_output=True, text=True, check=False)
 
 
@@ -224,7 +213,6 @@ def test_stages_must_ask_on_the_disk_that_they_write_to(tmp_path, small_disk):
 OUTLOOKS = """
 import tempfile
 from bundle.errors import NoSpaceError
-from bundle.scratch import temporary_variables
 from bundle.space import MB, Undertaking, outlook
 tempfile.tempdir = os.environ["FOLDER"]
 said = []
@@ -243,8 +231,19 @@ def test_what_an_earlier_run_left_must_not_be_asked_for_again(tmp_path, small_di
     # A tenth less than measured is not clearly too little.
     enough, too_little, rest = small_disk(OUTLOOKS, "4000k")
     assert enough.startswith("demo writes about ")
-    assert too_little == f"session demo needs 5 MB in {tmp_path}/disk, but only 4 MB are free"
+    assert too_little == f"session demo needs 5 MB in {tmp_path}/disk/build, but only 4 MB are free"
     assert rest.startswith("demo writes about ")
+
+
+LINKED = """
+from bundle.space import MB, Undertaking, outlook
+Path("build").symlink_to(os.environ["FOLDER"])
+print(json.dumps([outlook(Undertaking(name="demo", kept=5 * MB, temporary=0), Path.cwd())]))
+"""
+
+
+def test_what_goes_to_build_must_be_asked_for_where_build_is(small_disk):
+    assert small_disk(LINKED, "1m")[0].startswith("demo writes about ")
 
 
 FILLED = """

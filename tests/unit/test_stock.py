@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -128,6 +129,24 @@ def test_an_index_must_be_asked_once_in_one_nox_run_and_in_no_other_way_be_remem
     # As the child of another process: of another nox.
     assert run(before=("/bin/sh", "-c", '"$@"; exit $?', "sh")) == ("2.10.0+cpu", 1)
     assert run(session="") == ("2.10.0+cpu", 1)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        pytest.param("[]", id="no-object"),
+        pytest.param('{"run": "RUN"}', id="no-answers"),
+        pytest.param('{"run": "RUN", "answers": []}', id="no-questions"),
+    ],
+)
+def test_damaged_memory_of_answers_must_be_made_anew(resolved, tmp_path, text):
+    offer, run = resolved
+    memory = tmp_path / "envs" / "offers.json"
+    offer("2.10.0")
+    assert run() == ("2.10.0+cpu", 1)
+    memory.write_text(text.replace("RUN", json.loads(memory.read_text())["run"]))
+    assert run() == ("2.10.0+cpu", 1)
+    assert run() == ("2.10.0+cpu", 0)
 
 
 def test_stock_torch_must_install_from_its_index():
