@@ -53,6 +53,18 @@ def test_copy_over_a_list_must_cross_from_host_to_device(device):
     assert all(torch.equal(one.cpu(), other) for one, other in zip(targets, lists(), strict=True))
 
 
+@pytest.mark.parametrize("count", [2, 20])
+def test_lists_must_let_go_of_their_tensors_whether_or_not_the_call_succeeds(device, count):
+    host, own, other = torch.ones(2), torch.ones(2, device=device), torch.ones(2, 2, device=device)
+    before = [tensor._use_count() for tensor in (host, own)]
+    torch._foreach_copy_([own.clone() for _ in range(count)], [host] * count)
+    torch.cat([own] * count)
+    for wrong in ([*[own] * count, other], [*[own] * count, host]):
+        with pytest.raises(RuntimeError):
+            torch.cat(wrong)
+    assert [tensor._use_count() for tensor in (host, own)] == before
+
+
 def test_list_must_mix_dtypes_layouts_and_empty_tensors(agree):
     mixed = [torch.arange(4), torch.arange(6.0).reshape(2, 3).t(), torch.zeros(0), torch.tensor(3.0)]
     agree(lambda x: torch._foreach_add(x, 1), mixed, exact=True)
