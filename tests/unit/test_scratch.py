@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import signal
 import socket
@@ -100,6 +101,16 @@ def test_what_is_not_a_folder_of_a_run_must_stay(temporary):
     before = {path.name for path in temporary.iterdir()}
     assert sweep() == before
     assert (temporary / "elsewhere" / ".owner").exists()
+
+
+def test_file_system_without_locks_must_do_and_live_folders_there_must_stay(temporary, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr("fcntl.flock", refuse)
+    with scratch_folder(PREFIX) as folder:
+        assert sweep() == {folder.name}
+    assert list(temporary.iterdir()) == []
 
 
 @pytest.mark.parametrize("length", [75, 76], ids=["fits", "too-long"])
