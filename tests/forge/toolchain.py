@@ -90,7 +90,6 @@ class Toolchain:
         partial = self.cache / f"{key}.{os.getpid()}.partial"
         partial.mkdir(parents=True)
         source = partial / unit.name.replace("/", "_")
-        source.write_text(unit.text, encoding="utf-8")
         # No path of the build machine ends up in the library, not even in assertion messages.
         places = [f"-ffile-prefix-map={partial}=software", f"-ffile-prefix-map={self.sources}=software"]
         places += ["-I", str(self.sources), "-I", str((self.sources / unit.name).parent)]
@@ -98,8 +97,9 @@ class Toolchain:
             places += [f"-ffile-prefix-map={self.include}=torch", "-isystem", str(self.include)]
             places += ["-isystem", str(self.include / "torch/csrc/api/include")]
         try:
+            source.write_text(unit.text, encoding="utf-8")
             run([self.cxx, *flags, *places, "-c", source, "-o", partial / "unit.o"], ui=self.ui)
-        except ToolError:
+        except (ToolError, OSError):
             # Named after this process: no later run would take it away.
             shutil.rmtree(partial)
             raise
