@@ -12,7 +12,7 @@ import nox
 sys.path.insert(0, str(Path(__file__).parent))
 
 from bundle.backends import BACKENDS, Backend, CoreSource
-from bundle.errors import NoSpaceError
+from bundle.errors import FileAccessError
 from bundle.space import DEMO, TESTS, Undertaking, outlook
 
 nox.needs_version = ">=2025.2.9"
@@ -32,7 +32,7 @@ def ask_for_space(session: nox.Session, undertaking: Undertaking) -> None:
     """Say what disk space a long session needs and what is free; end it at once where that is clearly too little."""
     try:
         session.log(outlook(undertaking, Path(__file__).parent))
-    except NoSpaceError as err:
+    except FileAccessError as err:
         session.error(f"{err}; {err.hint}")
 
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bundle.disk import existing, free_bytes
-from bundle.errors import NoSpaceError
+from bundle.errors import FileAccessError, NoSpaceError
 
 MB = 10**6
 SLACK = 64 * MB
@@ -71,7 +71,14 @@ def require(who: str, needed: int, where: Path, *, temporary: bool = False, clea
 
 def require_temporary(who: str, needed: int) -> None:
     """Ask as `require` does, in the folder for temporary files."""
-    require(who, needed, Path(tempfile.gettempdir()), temporary=True)
+    require(who, needed, _temporary(), temporary=True)
+
+
+def _temporary() -> Path:
+    try:
+        return Path(tempfile.gettempdir())
+    except OSError as err:
+        raise FileAccessError(err) from err
 
 
 def outlook(session: Undertaking, repository: Path) -> str:
@@ -82,9 +89,10 @@ def outlook(session: Undertaking, repository: Path) -> str:
 
     Raises:
         NoSpaceError: clearly less is free than it needs.
+        FileAccessError: no folder takes temporary files, as on a disk that is full already.
     """
     there = sum(size_of(repository / name) for name in ("build", "dist"))
-    kept, temporary = max(0, session.kept - there), Path(tempfile.gettempdir())
+    kept, temporary = max(0, session.kept - there), _temporary()
     build = existing(repository / "build")
     needs = {build: kept, temporary: session.temporary}
     if build.stat().st_dev == temporary.stat().st_dev:

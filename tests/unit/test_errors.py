@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from bundle import errors
+from bundle.space import DEMO, outlook
 
 OWN = [value for value in vars(errors).values() if isinstance(value, type) and issubclass(value, errors.BundleError)]
 EXAMPLES = {
@@ -128,6 +129,8 @@ def test_no_folder_for_temporary_files_must_be_told_as_a_full_disk(monkeypatch):
     with pytest.raises(FileNotFoundError) as caught:
         tempfile.mkdtemp()
     refusal = errors.FileAccessError(caught.value)
+    with pytest.raises(errors.FileAccessError, match="No usable temporary directory"):
+        outlook(DEMO, Path("/nowhere"))
     assert re.fullmatch(r"a file: No usable temporary directory found in .*; free now: \d+ MB in .*", str(refusal))
     assert refusal.hint == errors.FULL_DISK
 
