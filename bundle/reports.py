@@ -47,6 +47,11 @@ class Verification:
     pytest_arguments: tuple[str, ...] = ()
     schema: int = SCHEMA
 
+    def __post_init__(self) -> None:
+        """Refuse what another version of this tool wrote."""
+        if self.schema != SCHEMA:
+            raise ValueError(f"schema {self.schema!r}, expected {SCHEMA}")
+
     @property
     def _kind(self) -> tuple[str, ...]:
         partial = "partial" if self.pytest_arguments else ""

@@ -122,7 +122,14 @@ def test_a_report_under_the_name_of_another_must_be_named_and_not_counted(checko
     assert f"{stray} is not counted: dcu (forged) belongs in verify-dcu-forged.json; remove it" in done.stderr
 
 
-@pytest.mark.parametrize("text", ["", "[]", "{}", '{"backend": "dcu"}'])
+OTHER_SCHEMA = json.dumps({**asdict(REAL), "schema": 2})
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "[]", "{}", '{"backend": "dcu"}', '{"backend": "dcu", "schema": 1}', OTHER_SCHEMA],
+    ids=["empty", "no-object", "no-schema", "backend-alone", "no-counts", "other-schema"],
+)
 def test_a_damaged_report_must_be_named(checkout, text):
     run, dist = checkout
     (dist.parent / "reports").mkdir()
