@@ -62,7 +62,8 @@ class Verification:
     def file_name(self) -> str:
         """The report's: `verify-<backend>.json`, with `-forged`, `-relink` and `-partial` where that holds.
 
-        Results of another kind never replace each other: those of hardware, above all, are not easily had again.
+        Results of different kinds never replace each other: those of hardware, above all, are not easily had again. The
+        core and the full suite are one kind: the later run of either counts.
         """
         return "-".join(("verify", self.backend, *self._kind)) + ".json"
 
