@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import TYPE_CHECKING
 
 from bundle.errors import MalformedError, about
-from bundle.testrun import OperatorCoverage
+from bundle.testrun import OperatorCoverage  # noqa: TC001 - what a report holds is read by the types of its fields
+from torch_fl_boot.typed import load_json, read_record
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -104,11 +105,13 @@ def read_reports(workspace: Workspace) -> dict[Path, Verification]:
 
 def _read_report(path: Path) -> Verification:
     try:
-        data: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-        operators = OperatorCoverage.from_json(data.get("operators"))
-        lists = {key: tuple(data.get(key, ())) for key in ("problems", "pytest_arguments")}
-        return Verification(**{**data, "operators": operators, **lists})
-    except (ValueError, KeyError, TypeError, AttributeError) as err:
+        data = load_json(path.read_text(encoding="utf-8"))
+        if isinstance(data, dict):
+            # Reports of older versions lack the fields that came later, which all have defaults.
+            later = {field.name: field.default for field in fields(Verification) if field.default is not MISSING}
+            data = {**{name: list(of) if isinstance(of, tuple) else of for name, of in later.items()}, **data}
+        return read_record(Verification, data)
+    except ValueError as err:
         error = MalformedError(f"{path}: not a report of a verification: {err}")
         error.hint = "remove it, or run that verification again"
         raise error from err

@@ -19,6 +19,7 @@ from packaging.version import InvalidVersion, Version
 from bundle.errors import InputNotFoundError, ToolError, UsageError, about
 from bundle.interpreters import installed_versions, pip_install, without_leaks
 from bundle.proc import run
+from torch_fl_boot.typed import load_json, read_record
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -109,13 +110,21 @@ def nox_run(environ: Mapping[str, str]) -> str:
     return f"{nox} since {started}"
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Memory:
+    """What `ask_once` keeps: the nox run, and the versions by "python index"."""
+
+    run: str
+    answers: dict[str, tuple[str, ...]]
+
+
 def _remembered(current: str, memory: Path) -> dict[str, tuple[str, ...]]:
     """Return the answers that the current nox run has had so far; nothing of another's, nor from a damaged file."""
     try:
-        stored = json.loads(memory.read_text(encoding="utf-8"))
-        return {asked: tuple(found) for asked, found in stored["answers"].items() if stored["run"] == current}
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        stored = read_record(_Memory, load_json(memory.read_text(encoding="utf-8")))
+    except (FileNotFoundError, ValueError):
         return {}
+    return stored.answers if stored.run == current else {}
 
 
 def ask_once(python: str, index: str, environ: Mapping[str, str], ui: Reporter, memory: Path) -> tuple[str, ...]:

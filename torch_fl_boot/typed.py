@@ -29,7 +29,7 @@ def load_json(text: str) -> object:
 def read_record(kind: type[T], data: object, *, where: str = "") -> T:
     """Make a dataclass of a JSON object, which must have exactly its fields; arrays become tuples.
 
-    Fields may be str, int, bool, a dataclass, `X | None`, `tuple[X, ...]` or `dict[str, X]`.
+    Fields may be str, int, float, bool, a dataclass, `X | None`, `tuple[X, ...]` or `dict[str, X]`.
 
     Raises:
         ShapeError: a key is missing or unknown, or a value is of another type; `where` is the path of keys so far.
@@ -58,7 +58,7 @@ def _value(kind: object, value: object, where: str) -> object:
     # Exactly: a bool is an int to Python, but not to a reader.
     if type(value) is kind:
         return value
-    names: dict[object, str] = {str: "text", int: "a whole number", bool: "true or false"}
+    names: dict[object, str] = {str: "text", int: "a whole number", float: "a fraction", bool: "true or false"}
     raise ShapeError(_mismatch(value, where, names.get(kind, "an array" if origin is tuple else "an object")))
 
 

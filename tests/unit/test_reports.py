@@ -127,8 +127,8 @@ OTHER_SCHEMA = json.dumps({**asdict(REAL), "schema": 2})
 
 @pytest.mark.parametrize(
     "text",
-    ["", "[]", "{}", '{"backend": "dcu"}', '{"backend": "dcu", "schema": 1}', OTHER_SCHEMA],
-    ids=["empty", "no-object", "no-schema", "backend-alone", "no-counts", "other-schema"],
+    ["", "[]", "{}", '{"backend": "dcu"}', '{"backend": "dcu", "schema": 1}', OTHER_SCHEMA, "[" * 100_000],
+    ids=["empty", "no-object", "no-schema", "backend-alone", "no-counts", "other-schema", "without-end"],
 )
 def test_a_damaged_report_must_be_named(checkout, text):
     run, dist = checkout
@@ -137,6 +137,37 @@ def test_a_damaged_report_must_be_named(checkout, text):
     done = run("report")
     assert done.returncode == 8
     assert f"{dist.parent}/reports/verify-dcu.json: not a report of a verification: " in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "words"),
+    [
+        pytest.param("accuracy", [], "accuracy is [], expected an object", id="accuracy"),
+        pytest.param("accuracy", {"mm": "x"}, 'accuracy.mm is "x", expected a fraction', id="difference"),
+        pytest.param("wheel_bytes", None, "wheel_bytes is null, expected a whole number", id="size"),
+        pytest.param("backend", 5, "backend is 5, expected text", id="backend"),
+        pytest.param("problems", "abc", 'problems is "abc", expected an array', id="problems"),
+        pytest.param("forged", "no", 'forged is "no", expected true or false', id="forged"),
+        pytest.param("operators", {"registered": 1}, "operators.executed is missing", id="operators"),
+        pytest.param("remark", "x", "remark is unknown", id="unknown"),
+    ],
+)
+def test_a_report_with_a_value_of_another_kind_must_be_named(checkout, field, value, words):
+    run, dist = checkout
+    path = write_report(RESULT, workspace(dist.parent))
+    path.write_text(json.dumps({**asdict(RESULT), field: value}))
+    done = run("report")
+    assert done.returncode == 8, done.stderr
+    assert f"{path}: not a report of a verification: {words}" in done.stderr
+
+
+def test_a_report_of_before_the_later_fields_must_be_counted(checkout):
+    run, dist = checkout
+    path = write_report(RESULT, workspace(dist.parent))
+    later = {"operators", "suite", "pytest_arguments", "schema"}
+    path.write_text(json.dumps({name: value for name, value in asdict(RESULT).items() if name not in later}))
+    done = run("report")
+    assert (done.returncode, shown(done.stdout)) == (0, ["dcu (forged)"]), done.stderr
 
 
 def test_a_table_of_nothing_must_say_what_to_run(checkout):

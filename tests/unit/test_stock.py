@@ -137,6 +137,7 @@ def test_an_index_must_be_asked_once_in_one_nox_run_and_in_no_other_way_be_remem
         pytest.param("[]", id="no-object"),
         pytest.param('{"run": "RUN"}', id="no-answers"),
         pytest.param('{"run": "RUN", "answers": []}', id="no-questions"),
+        pytest.param("[" * 100_000, id="without-end"),
     ],
 )
 def test_damaged_memory_of_answers_must_be_made_anew(resolved, tmp_path, text):
