@@ -37,7 +37,12 @@ def scratch_folder(prefix: str) -> Iterator[Path]:
                 fcntl.flock(owner, fcntl.LOCK_EX)
                 os.set_inheritable(owner.fileno(), True)
                 unnamed.rename(folder / _OWNER)
-            yield folder
+            try:
+                yield folder
+            finally:
+                # What cannot be removed, the folder's own removal is about to tell.
+                with suppress(OSError):
+                    _empty(folder)
 
 
 def temporary_variables(folder: Path) -> dict[str, str]:
@@ -52,12 +57,22 @@ def _sweep(prefix: str) -> None:
     for folder in sorted(Path(tempfile.gettempdir()).glob(f"{prefix}*")):
         # Another user's, one that is just being made, or one that another run is sweeping: none of ours.
         with suppress(OSError):
-            if folder.lstat().st_uid == os.geteuid():
+            if folder.lstat().st_uid == os.geteuid() and not folder.is_symlink():
                 _remove_abandoned(folder)
 
 
 def _remove_abandoned(folder: Path) -> None:
     with (folder / _OWNER).open("r+") as owner:
         fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        _empty(folder)
         # It refuses links.
         shutil.rmtree(folder)
+
+
+def _empty(folder: Path) -> None:
+    """Remove all but the lock, which goes last: of a removal that is killed, the next run finds the rest by it."""
+    for entry in folder.iterdir():
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        elif entry.name != _OWNER:
+            entry.unlink(missing_ok=True)

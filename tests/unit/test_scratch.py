@@ -66,6 +66,42 @@ def test_folder_must_be_gone_at_the_end(temporary):
     assert list(temporary.iterdir()) == []
 
 
+# Says what is still in the folder whose lock is removed: in its own, at the end, or in one that it finds.
+REMOVER = """
+import os, sys
+from pathlib import Path
+from bundle.scratch import scratch_folder
+def say(event, arguments):
+    if event == "os.remove" and Path(os.fsdecode(arguments[0])).name == ".owner" and found.is_dir():
+        print(*sorted({path.name for path in found.iterdir()}), flush=True)
+if len(sys.argv) > 2:
+    found = Path(sys.argv[2])
+    sys.addaudithook(say)
+with scratch_folder(sys.argv[1]) as folder:
+    if len(sys.argv) == 2:
+        found = folder
+        for number in range(50):
+            (found / f"env{number}").mkdir()
+            (found / f"file{number}").touch()
+        sys.addaudithook(say)
+"""
+
+
+def test_lock_must_be_removed_last_so_that_a_killed_removal_is_finished_by_the_next_run(temporary):
+    def removed(*arguments):
+        command = [sys.executable, "-c", REMOVER, PREFIX, *arguments]
+        done = subprocess.run(command, cwd=REPOSITORY, check=True, stdout=subprocess.PIPE, text=True)
+        return done.stdout.splitlines()
+
+    assert removed() == [".owner"]
+    left = temporary / f"{PREFIX}left"
+    left.mkdir()
+    for name in (".owner", *(f"file{number}" for number in range(50))):
+        (left / name).touch()
+    assert removed(str(left)) == [".owner"]
+    assert list(temporary.iterdir()) == []
+
+
 def test_folder_of_a_killed_run_must_go_with_the_next_run():
     with running() as owner:
         folder = Path(owner.stdout.readline().strip())
