@@ -17,7 +17,7 @@ from bundle.errors import NothingBundledError, RefusedError, TamperedBundleError
 from bundle.locks import exclusive
 from bundle.manifest import BUNDLE_FILE, BundledFile, Manifest, read_manifest
 from bundle.patch import Edit, apply_edit
-from bundle.space import SLACK, require
+from bundle.space import require
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -60,7 +60,7 @@ def bundle_stage(plan: BundlePlan, facts: BundleFacts, out: Path, *, patchelf: P
         ui.warning(f"{name}: {warning}")
     out.parent.mkdir(parents=True, exist_ok=True)
     with exclusive(out.parent / f".{out.name}.lock", backend=name, doing=f"writing {out}"), _replacing(out) as staging:
-        require(f"{name}: the bundle", int(plan.size * _GROWTH) + SLACK, staging.parent)
+        require(f"{name}: the bundle", int(plan.size * _GROWTH), staging.parent)
         folder = staging / plan.backend.bundle_dir
         folder.mkdir()
         with ui.step(f"{name}: copy {len(plan.copies)} files, {plan.size / 1e6:.1f} MB"):

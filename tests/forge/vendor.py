@@ -13,7 +13,7 @@ from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
 from bundle.errors import UsageError, about
-from bundle.space import SLACK, require
+from bundle.space import MB, require
 from tests.forge.flavours import FLAVOURS, TORCH_LIB
 from tests.forge.libraries import LibraryBuilder
 from tests.forge.local_wheel import REQUIREMENT, write_wheel
@@ -29,6 +29,8 @@ if TYPE_CHECKING:
 
 _HERE = Path(__file__).parent
 _STAMP = "forged.json"
+# The device's own libraries come to 1 MB, and what patchelf adds to stock's to 10.
+_ADDED = 11 * MB
 
 
 class Variant(str, Enum):
@@ -86,8 +88,7 @@ def forge(
             return _describe(backend, flavour, out, variant)
         toolchain = _toolchain(cxx, compiler, torch, out.parent / "_cache", ui)
         with _unfinished(out.with_name(f"{out.name}.partial")) as partial:
-            # The device's own libraries come to 1 MB, and what patchelf adds to stock's to 10.
-            require(f"{backend.name}: the forged vendor", core_size(torch) + SLACK, out.parent)
+            require(f"{backend.name}: the forged vendor", core_size(torch) + _ADDED, out.parent)
             libraries = LibraryBuilder(
                 backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain
             )

@@ -91,7 +91,7 @@ def test_forge_must_ask_for_what_it_copies_before_it_compiles(tmp_path):
     stock = fake_stock(tmp_path, {"lib/libtorch_cpu.so": HUGE, "_C.cpython-312-x86_64-linux-gnu.so": HUGE})
     done = forged(stock, tmp_path / "out" / "metax")
     assert done.returncode == 10, done.stderr
-    assert "bundle: error: metax: the forged vendor needs 16000064 MB in " in done.stderr
+    assert "bundle: error: metax: the forged vendor needs 16000011 MB in " in done.stderr
     assert [path.name for path in (tmp_path / "out").iterdir()] == [".metax.lock"]
     assert "Traceback" not in done.stderr
 
