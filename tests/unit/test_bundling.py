@@ -251,8 +251,8 @@ def test_disk_space_must_be_checked_before_copying(bundled, planned, tmp_path):
     _, plan = planned("metax")
     huge = replace(plan, copies=tuple(replace(copy, size=10**15) for copy in plan.copies))
     # Three in a hundred for patchelf, and no more: it would be a wrong refusal.
-    needs = f"{huge.size * 1.03 / 1e6:.0f} MB"
-    with pytest.raises(NoSpaceError, match=rf"metax: the bundle needs {needs} in .*, but only \d+ MB are free") as caught:
+    needs = f"metax: the bundle needs {huge.size * 1.03 / 1e6:.0f} MB"
+    with pytest.raises(NoSpaceError, match=rf"{needs} in .*, but only \d+ MB are free") as caught:
         bundled(plan=huge)
     assert caught.value.exit_code == 10
     assert not (tmp_path / "bundle").exists()
