@@ -89,12 +89,12 @@ def demo(session: nox.Session) -> None:
 @nox.session
 def tests(session: nox.Session) -> None:
     """Unit tests, spread over processes, then end-to-end tests (-- arguments start one pytest with just these)."""
+    if not session.posargs:
+        ask_for_space(session, TESTS)
+    install(session, "tests")
     if session.posargs:
-        install(session, "tests")
         session.run("python", "-m", "pytest", *session.posargs)
         return
-    ask_for_space(session, TESTS)
-    install(session, "tests")
     session.run("python", "-m", "pytest", "tests/unit", "--numprocesses=auto", "--maxprocesses=4")
     # In two: tests/e2e/conftest.py keeps together what shares wheels, or vendors, that take minutes to build.
     session.run("python", "-m", "pytest", "tests/e2e", "--numprocesses=2", "--dist=loadgroup")

@@ -114,17 +114,13 @@ def verify_command(call: Call) -> int:
 
 def _counted(call: Call) -> list[Verification]:
     """Return the results that the table shows; one under another's name is left out, and named."""
-    reports = read_reports(Workspace(backend=""))
-    for path, result in reports.items():
+    counted = []
+    for path, result in read_reports(Workspace(backend="")).items():
         if path.name != result.file_name:
             call.ui.warning(f"{path} is not counted: {result.title} belongs in {result.file_name}; remove it")
-    return [
-        result
-        for path, result in reports.items()
-        if path.name == result.file_name
-        and not result.pytest_arguments
-        and (result.forged or not call.arguments.forged)
-    ]
+        elif not result.pytest_arguments and (result.forged or not call.arguments.forged):
+            counted.append(result)
+    return counted
 
 
 def report_command(call: Call) -> int:

@@ -6,8 +6,9 @@ import json
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import TYPE_CHECKING
 
-from bundle.errors import MalformedError, about
-from bundle.testrun import OperatorCoverage  # noqa: TC001 - what a report holds is read by the types of its fields
+from bundle.errors import MalformedError
+from bundle.testrun import Counts
+from bundle.workspace import put_text
 from torch_fl_boot.typed import load_json, read_record
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ HEADER = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verification:
+class Verification(Counts):
     """The result; its fields are the keys of its report, see `file_name`. Sizes in bytes."""
 
     backend: str
@@ -35,13 +36,6 @@ class Verification:
     devices: int
     torch: str
     strategy: str
-    collected: int
-    passed: int
-    failed: int
-    known: int
-    aborted: int
-    skipped: int
-    operators: OperatorCoverage | None = None
     accuracy: dict[str, float]
     problems: tuple[str, ...]
     suite: str = "full"
@@ -85,12 +79,8 @@ class Verification:
 
 def write_report(result: Verification, workspace: Workspace) -> Path:
     """Write a result into the folder of reports and return its path."""
-    workspace.reports.mkdir(parents=True, exist_ok=True)
     path = workspace.reports / result.file_name
-    partial = path.with_suffix(".partial")
-    with about(path):
-        partial.write_text(json.dumps(asdict(result), indent=2, sort_keys=True) + "\n", encoding="utf-8")
-    partial.replace(path)
+    put_text(path, json.dumps(asdict(result), indent=2, sort_keys=True) + "\n")
     return path
 
 

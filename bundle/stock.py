@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING
 
 from packaging.version import InvalidVersion, Version
 
-from bundle.errors import InputNotFoundError, ToolError, UsageError, about
+from bundle.errors import InputNotFoundError, ToolError, UsageError
 from bundle.interpreters import installed_versions, pip_install, without_leaks
 from bundle.proc import run
+from bundle.workspace import put_text
 from torch_fl_boot.typed import load_json, read_record
 
 if TYPE_CHECKING:
@@ -138,11 +139,7 @@ def ask_once(python: str, index: str, environ: Mapping[str, str], ui: Reporter, 
     if question not in answers:
         answers[question] = ask_index(python, index, environ, ui)
         if current:
-            memory.parent.mkdir(parents=True, exist_ok=True)
-            partial = memory.with_suffix(f".{os.getpid()}")
-            with about(partial):
-                partial.write_text(json.dumps({"run": current, "answers": answers}), encoding="utf-8")
-            partial.replace(memory)
+            put_text(memory, json.dumps({"run": current, "answers": answers}))
     return answers[question]
 
 

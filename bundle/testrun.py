@@ -53,8 +53,8 @@ class SuiteReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Verdict:
-    """The judged run. `problems` is empty exactly if the run is good; `known` are aborts the backend lists."""
+class Counts:
+    """What became of the tests of a run; `known` are aborts the backend lists."""
 
     collected: int
     passed: int
@@ -62,7 +62,13 @@ class Verdict:
     known: int
     aborted: int
     skipped: int
-    operators: OperatorCoverage | None
+    operators: OperatorCoverage | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict(Counts):
+    """The judged run. `problems` is empty exactly if the run is good."""
+
     problems: tuple[str, ...]
 
 

@@ -21,7 +21,7 @@ from bundle.scratch import scratch_folder, temporary_variables
 from bundle.selection import selecting_variables
 from bundle.space import SLACK, require_temporary
 from bundle.stock import install_stock
-from bundle.testrun import Verdict, judge, read_report
+from bundle.testrun import Counts, Verdict, judge, read_report
 from bundle.verify_checks import (
     Facts,
     Installed,
@@ -214,7 +214,7 @@ def verify_stage(inputs: VerifyInputs, environ: Mapping[str, str], ui: Reporter)
             accuracy, inaccurate = measure_accuracy(installed, mm_tolerance=inputs.backend.mm_tolerance)
             problems += inaccurate
     problems += verdict.problems
-    counts = {field.name: getattr(verdict, field.name) for field in fields(verdict) if field.name != "problems"}
+    counts = {field.name: getattr(verdict, field.name) for field in fields(Counts)}
     return Verification(
         backend=inputs.backend.name,
         forged=installed.manifest.forged,

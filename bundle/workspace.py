@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from dataclasses import dataclass
 from pathlib import Path
 
+from bundle.errors import about
+
 REPOSITORY = Path(__file__).resolve().parent.parent
+
+
+def put_text(path: Path, text: str) -> None:
+    """Write a file that appears by rename, whoever else writes it; its folder is made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_suffix(f".{os.getpid()}")
+    with about(path):
+        partial.write_text(text, encoding="utf-8")
+    partial.replace(path)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -7,10 +7,11 @@ import os
 import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from bundle.errors import ToolError
+from bundle.errors import ToolError, about
 from bundle.proc import run
 
 if TYPE_CHECKING:
@@ -87,8 +88,13 @@ class Toolchain:
         made = folder / "unit.o"
         if made.is_file():
             return made
-        partial = self.cache / f"{key}.{os.getpid()}.partial"
-        partial.mkdir(parents=True)
+        # Named after this process: no later run would take it away.
+        with unfinished(self.cache / f"{key}.{os.getpid()}.partial") as partial:
+            self._compile_in(partial, unit, flags)
+        _publish(partial, folder)
+        return made
+
+    def _compile_in(self, partial: Path, unit: Unit, flags: Sequence[str]) -> None:
         source = partial / unit.name.replace("/", "_")
         # No path of the build machine ends up in the library, not even in assertion messages.
         places = [f"-ffile-prefix-map={partial}=software", f"-ffile-prefix-map={self.sources}=software"]
@@ -96,15 +102,8 @@ class Toolchain:
         if unit.torch:
             places += [f"-ffile-prefix-map={self.include}=torch", "-isystem", str(self.include)]
             places += ["-isystem", str(self.include / "torch/csrc/api/include")]
-        try:
-            source.write_text(unit.text, encoding="utf-8")
-            run([self.cxx, *flags, *places, "-c", source, "-o", partial / "unit.o"], ui=self.ui)
-        except (ToolError, OSError):
-            # Named after this process: no later run would take it away.
-            shutil.rmtree(partial)
-            raise
-        _publish(partial, folder)
-        return made
+        source.write_text(unit.text, encoding="utf-8")
+        run([self.cxx, *flags, *places, "-c", source, "-o", partial / "unit.o"], ui=self.ui)
 
     def _headers(self, name: str, text: str) -> Iterator[str]:
         """Yield the text of every header of csrc/ that a unit includes, directly or not, once each."""
@@ -148,6 +147,26 @@ def compiler_identity(cxx: str) -> str:
     if shutil.which(cxx) is None:
         raise ToolError(f"no compiler {cxx!r} on PATH, needed to build the software device")
     return run([cxx, "--version"]).stdout.splitlines()[0]
+
+
+def cleaned(folder: Path) -> Path:
+    """Return an empty folder; what an interrupted run left there is no good."""
+    if folder.exists():
+        shutil.rmtree(folder)
+    folder.mkdir(parents=True)
+    return folder
+
+
+@contextmanager
+def unfinished(folder: Path) -> Iterator[Path]:
+    """Yield an empty folder that does not outlive a failure: on a full disk it is the room that is missing."""
+    cleaned(folder)
+    try:
+        with about(folder):
+            yield folder
+    except BaseException:
+        shutil.rmtree(folder)
+        raise
 
 
 def _digest(texts: Iterable[str]) -> str:

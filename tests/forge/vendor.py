@@ -12,13 +12,13 @@ from enum import Enum
 from pathlib import Path, PurePosixPath
 from typing import TYPE_CHECKING
 
-from bundle.errors import UsageError, about
+from bundle.errors import UsageError
 from bundle.space import MB, require
 from tests.forge.flavours import FLAVOURS, TORCH_LIB
 from tests.forge.libraries import LibraryBuilder
 from tests.forge.local_wheel import REQUIREMENT, write_wheel
 from tests.forge.package import StockTorch, copy_core, core_size, edit_core, make_bare, read_stock, write_metadata
-from tests.forge.toolchain import Toolchain, compiler_identity
+from tests.forge.toolchain import Toolchain, cleaned, compiler_identity, unfinished
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -87,7 +87,7 @@ def forge(
             ui.notice(f"{backend.name}: forged vendor in {out} is up to date")
             return _describe(backend, flavour, out, variant)
         toolchain = _toolchain(cxx, compiler, torch, out.parent / "_cache", ui)
-        with _unfinished(out.with_name(f"{out.name}.partial")) as partial:
+        with unfinished(out.with_name(f"{out.name}.partial")) as partial:
             require(f"{backend.name}: the forged vendor", core_size(torch) + _ADDED, out.parent)
             libraries = LibraryBuilder(
                 backend=backend, flavour=flavour, tree=partial, stock_lib=torch.lib, toolchain=toolchain
@@ -126,26 +126,6 @@ def _only_one(out: Path) -> Iterator[None]:
     with (out.parent / f".{out.name}.lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _clean(folder: Path) -> Path:
-    """Return an empty folder; what an interrupted run left there is no good."""
-    if folder.exists():
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True)
-    return folder
-
-
-@contextmanager
-def _unfinished(folder: Path) -> Iterator[Path]:
-    """Yield an empty folder that does not outlive a failure: on a full disk it is the room that is missing."""
-    _clean(folder)
-    try:
-        with about(folder):
-            yield folder
-    except BaseException:
-        shutil.rmtree(folder)
-        raise
 
 
 def _make(builder: LibraryBuilder, stock: StockTorch) -> None:
@@ -189,7 +169,7 @@ def _replace(partial: Path, out: Path) -> None:
     """Put a finished tree where an older one may be; a folder cannot be renamed over a full one."""
     if out.exists():
         old = out.with_name(f"{out.name}.old")
-        _clean(old).rmdir()
+        cleaned(old).rmdir()
         out.rename(old)
         partial.rename(out)
         shutil.rmtree(old)

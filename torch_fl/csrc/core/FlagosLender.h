@@ -77,6 +77,7 @@ class Lender final {
  private:
   /// Returns `tensor`, which is no dense tensor of flagos, as it is; or throws c10::Error if it must not be here.
   const at::Tensor& pass(const at::Tensor& tensor) const;
+  /// Lends a dense tensor of flagos that was not looked for, or not found, among those before.
   const at::Tensor& lend_next(const at::Tensor& tensor, Access access);
   /// The same where the pool has nothing for it.
   const at::Tensor& lend_new(const at::Tensor& tensor, Access access);
