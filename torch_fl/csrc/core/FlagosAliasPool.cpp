@@ -21,7 +21,7 @@ AliasPool::AliasPool(size_t limit) : limit_(limit) {
   written_.reserve(limit);
 }
 
-AliasPool& AliasPool::of_thread() { return C10_LIKELY(t_pool != nullptr) ? *t_pool : first_of_thread(); }
+FLAGOS_HOT AliasPool& AliasPool::of_thread() { return C10_LIKELY(t_pool != nullptr) ? *t_pool : first_of_thread(); }
 
 C10_NOINLINE AliasPool& AliasPool::first_of_thread() {
   struct Owner {

@@ -18,7 +18,7 @@ FLAGOS_FLATTEN bool take_fresh(at::Tensor& result) {
   return !is_vendor(result);
 }
 
-const at::Tensor& Lender::lend(const at::Tensor& tensor, Access access) {
+FLAGOS_HOT const at::Tensor& Lender::lend(const at::Tensor& tensor, Access access) {
   if (!is_dense_flagos(tensor)) {
     return pass(tensor);
   }

@@ -78,7 +78,9 @@ C10_NOINLINE void free_facade(void* memory) noexcept {
 
 }  // namespace
 
-void* Facade::operator new(size_t bytes) {
+Facade::~Facade() = default;
+
+FLAGOS_HOT void* Facade::operator new(size_t bytes) {
   FreeFacades& kept = t_free;
   void* const memory = kept.first;
   if (C10_UNLIKELY(memory == nullptr)) {
@@ -89,7 +91,7 @@ void* Facade::operator new(size_t bytes) {
   return memory;
 }
 
-void Facade::operator delete(void* memory) noexcept {
+FLAGOS_HOT void Facade::operator delete(void* memory) noexcept {
   FreeFacades& kept = t_free;
   if (C10_UNLIKELY(kept.room == 0)) {
     free_facade(memory);
@@ -100,7 +102,10 @@ void Facade::operator delete(void* memory) noexcept {
   --kept.room;
 }
 
-void drop_vendor_storage(void* context) { c10::raw::intrusive_ptr::decref(static_cast<c10::StorageImpl*>(context)); }
+FLAGOS_HOT void drop_vendor_storage(void* context) {
+  // By its own type: that is the code that gives up a tensor's storage also, and so at hand.
+  c10::intrusive_ptr<c10::StorageImpl>::reclaim(static_cast<c10::StorageImpl*>(context)).reset();
+}
 
 c10::Allocator* facade_allocator() {
   static c10::Allocator* const allocator = &flagos_allocator();
