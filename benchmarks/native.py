@@ -10,7 +10,9 @@ one), since cores differ by more than a plugin costs, and short blocks alternate
 state meets both. The result is the median of the differences between neighbouring blocks, and the ratio that follows.
 
 Where a process's memory came to lie stays with it, and moves single operators by some tenths of a microsecond either
-way. With --pairs N all that is done with N pairs of processes, one pair after the other; the result is their median.
+way; on some machines, in some processes, every launch takes a microsecond longer. With --pairs N all that is done with
+N pairs of processes, one pair after the other; the result is their median, printed with the least and the most of them.
+How far that can be trusted is what --control says: both processes of each pair are then native.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ import statistics
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 DEVICES = ("cuda", "flagos")
 FIGURES = ("cuda_us", "flagos_us", "over_us", "over_min_us", "ratio")
@@ -94,13 +97,14 @@ def measure(workers: dict[str, Worker], case: str, count: int, rounds: int) -> d
 
 def measure_pair(args: argparse.Namespace, cpus: list[int]) -> tuple[dict[str, object], dict[str, dict[str, object]]]:
     """Return what both devices are, and the results of all cases, from a pair of new processes."""
-    workers = {device: Worker(device, args.plugin, cpus) for device in DEVICES}
+    workers = {device: Worker("cuda" if args.control else device, args.plugin, cpus) for device in DEVICES}
     facts = {device: workers[device].ask({"case": "facts", "count": 0})["told"] for device in DEVICES}
     results = {}
     for case, kind in workers["cuda"].cases().items():
         if not args.cases or case in args.cases:
             results[case] = measure(workers, case, args.steps if kind == "step" else args.calls, args.rounds)
-            show(case, results[case])
+            if args.pairs == 1:
+                show(case, results[case])
     for worker in workers.values():
         worker.end()
     return facts, results
@@ -115,7 +119,11 @@ def median_of(results: list[dict[str, object]]) -> dict[str, object]:
 def show(name: str, result: dict[str, object]) -> None:
     """Print one row, on stderr: what was asked for as JSON goes to stdout."""
     numbers = [float(str(result[key])) for key in FIGURES]
-    print("{:24} {:10.2f} {:10.2f} {:+9.3f} {:+9.3f} {:7.4f}".format(name, *numbers), file=sys.stderr, flush=True)
+    row = "{:24} {:10.2f} {:10.2f} {:+9.3f} {:+9.3f} {:7.4f}".format(name, *numbers)
+    if "pairs" in result:
+        pairs: Any = result["pairs"]
+        row += "  {:+.3f}..{:+.3f}".format(*(end(one["over_us"] for one in pairs) for end in (min, max)))
+    print(row, file=sys.stderr, flush=True)
 
 
 def main() -> None:
@@ -126,19 +134,25 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=4, help="training steps in a block (default: 4)")
     parser.add_argument("--rounds", type=int, default=60, help="pairs of blocks (default: 60)")
     parser.add_argument("--pairs", type=int, default=1, help="pairs of processes, one after the other (default: 1)")
+    parser.add_argument("--control", action="store_true", help="measure native against native")
     parser.add_argument("--cpus", nargs="*", type=int, help="where both run (default: the last two that we may use)")
     parser.add_argument("--cases", nargs="*", help="only these")
     parser.add_argument("--json", type=Path, help="where the figures go (default: stdout)")
     args = parser.parse_args()
     cpus = args.cpus or sorted(os.sched_getaffinity(0))[-2:]
     print(f"{'case':24} {'cuda us':>10} {'flagos us':>10} {'over':>9} {'by min':>9} {'ratio':>7}", file=sys.stderr)
-    found = [measure_pair(args, cpus) for _ in range(args.pairs)]
+    found = []
+    for number in range(args.pairs):
+        if args.pairs > 1:
+            print(f"pair {number + 1} of {args.pairs}", file=sys.stderr, flush=True)
+        found.append(measure_pair(args, cpus))
     cases = {case: median_of([results[case] for _, results in found]) for case in found[0][1]}
     if args.pairs > 1:
-        print(f"medians of {args.pairs} pairs of processes", file=sys.stderr)
+        print(f"medians of {args.pairs} pairs of processes, and their least and most", file=sys.stderr)
         for case, result in cases.items():
             show(case, result)
-    text = json.dumps({"schema": 2, "facts": found[0][0], "cases": cases}, sort_keys=True, indent=1)
+    report = {"schema": 2, "control": args.control, "facts": found[0][0], "cases": cases}
+    text = json.dumps(report, sort_keys=True, indent=1)
     if args.json:
         args.json.write_text(text)
     else:
