@@ -1,9 +1,14 @@
+#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
+#include <ATen/core/grad_mode.h>
 #include <ATen/native/Normalization.h>
 #include <ATen/ops/_batch_norm_impl_index_native.h>
 #include <ATen/ops/cudnn_batch_norm.h>
 #include <ATen/ops/empty.h>
+#include <ATen/ops/group_norm_native.h>
+#include <ATen/ops/layer_norm_native.h>
 #include <ATen/ops/miopen_batch_norm.h>
+#include <ATen/ops/native_layer_norm_ops.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -12,6 +17,7 @@
 
 #include "aten/FlagosLikeness.h"
 #include "core/FlagosDevice.h"
+#include "core/FlagosFirstResult.h"
 
 namespace flagos {
 
@@ -68,13 +74,42 @@ BatchNorm batch_norm_impl_index(const at::Tensor& input, const MaybeTensor& weig
   return {output, save_mean, save_var, at::empty({0}, input.options().dtype(at::kByte)), kMiopen};
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
-  library.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+/// Whether a gradient, or a tangent of forward AD, has to follow from the tensor.
+bool is_differentiated(const at::Tensor& tensor) {
+  const c10::AutogradMetaInterface* meta = tensor.unsafeGetTensorImpl()->autograd_meta();
+  return meta != nullptr &&
+         ((meta->requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(/*level=*/0).defined());
+}
+bool is_differentiated(const MaybeTensor& tensor) { return tensor && is_differentiated(*tensor); }
+
+/// PyTorch's composite keeps one of three results. Autograd needs the others; where it records nothing, they are never
+/// made flagos' own.
+at::Tensor layer_norm(const at::Tensor& input, c10::SymIntArrayRef shape, const MaybeTensor& weight,
+                      const MaybeTensor& bias, double eps, bool vendor_library) {
+  if (is_differentiated(input) || is_differentiated(weight) || is_differentiated(bias)) {
+    return at::native::layer_norm_symint(input, shape, weight, bias, eps, vendor_library);
+  }
+  const at::AutoDispatchBelowADInplaceOrView below_autograd;
+  const FirstResultOnly first_only(input);
+  return std::get<0>(at::_ops::native_layer_norm::call(input, shape, weight, bias, eps));
 }
 
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
-  library.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+/// PyTorch's composite takes CUDA's operands to the contiguous format, the only one that CUDA's kernels have, but
+/// leaves those of PrivateUse1 in channels last, as the CPU's.
+at::Tensor group_norm(const at::Tensor& input, int64_t groups, const MaybeTensor& weight, const MaybeTensor& bias,
+                      double eps, bool vendor_library) {
+  return at::native::group_norm(input.contiguous(), groups, weight, bias, eps, vendor_library);
 }
+
+void register_norms(torch::Library& library) {
+  library.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+  library.impl("layer_norm", TORCH_FN(layer_norm));
+  library.impl("group_norm", TORCH_FN(group_norm));
+}
+
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { register_norms(library); }
+
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { register_norms(library); }
 
 }  // namespace
 
