@@ -229,12 +229,13 @@ def _dtypes(op: Any, kind: str, *, software: bool) -> tuple[torch.dtype, ...]:
         supported = _backward_dtypes(op, software=software)
         return tuple(dtype for dtype in BACKWARD_DTYPES if dtype in supported)
     supported = running_dtypes(op, software=software)
-    wanted = {"forward": DTYPES, "errors": DTYPES[:1], "siblings": DTYPES[:1]}.get(kind, SHORT_DTYPES)
+    single = dict.fromkeys(("errors", "siblings", "strides"), DTYPES[:1])
+    wanted = {"forward": DTYPES, **single}.get(kind, SHORT_DTYPES)
     return _by_preference(supported, wanted)
 
 
 def catalogue(kind: str, *, software: bool, core: bool) -> Iterator[Case]:
-    """Yield the cases of one kind of sweep: forward, strided, backward, inplace, out, siblings or errors.
+    """Yield the cases of one kind of sweep: forward, strided, backward, inplace, out, siblings, strides or errors.
 
     The core set has one operator of each family in single precision, and results only.
     """

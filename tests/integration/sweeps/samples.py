@@ -54,6 +54,22 @@ def samples_of(case: Case, *, count: int = TAKEN, requires_grad: bool = False) -
     return spread(small or made[:1], count)
 
 
+def channels_last(sample: SampleInput) -> SampleInput | None:
+    """Return a sample with its images and volumes in channels-last format; None if it has none."""
+    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            wanted = formats.get(value.dim()) if value.layout is torch.strided else None
+            return value if wanted is None else value.contiguous(memory_format=wanted)
+        return type(value)(map(changed, value)) if type(value) in (list, tuple) else value
+
+    if not any(tensor.dim() in formats for tensor in tensors_of(sample)):
+        return None
+    kwargs = {key: changed(value) for key, value in sample.kwargs.items()}
+    return SampleInput(changed(sample.input), args=changed(sample.args), kwargs=kwargs)
+
+
 class Mover:
     """Copies values to a device; tensors over one storage come to lie over one storage there."""
 
