@@ -1,14 +1,10 @@
-#include <ATen/core/LegacyTypeDispatch.h>
 #include <ATen/core/Tensor.h>
-#include <ATen/core/grad_mode.h>
 #include <ATen/native/Normalization.h>
 #include <ATen/ops/_batch_norm_impl_index_native.h>
 #include <ATen/ops/cudnn_batch_norm.h>
 #include <ATen/ops/empty.h>
-#include <ATen/ops/group_norm_native.h>
-#include <ATen/ops/layer_norm_native.h>
 #include <ATen/ops/miopen_batch_norm.h>
-#include <ATen/ops/native_layer_norm_ops.h>
+#include <ATen/ops/native_group_norm_ops.h>
 #include <torch/library.h>
 
 #include <optional>
@@ -17,7 +13,7 @@
 
 #include "aten/FlagosLikeness.h"
 #include "core/FlagosDevice.h"
-#include "core/FlagosFirstResult.h"
+#include "core/FlagosUnboxed.h"
 
 namespace flagos {
 
@@ -25,6 +21,7 @@ namespace {
 
 using MaybeTensor = std::optional<at::Tensor>;
 using Backend = at::native::BatchNormBackend;
+using GroupNorm = std::tuple<at::Tensor, at::Tensor, at::Tensor>;
 using BatchNorm = std::tuple<at::Tensor, at::Tensor, at::Tensor, at::Tensor, int64_t>;
 
 // PyTorch's numbers for these in the last result, by which the backward pass finds its kernel.
@@ -74,42 +71,23 @@ BatchNorm batch_norm_impl_index(const at::Tensor& input, const MaybeTensor& weig
   return {output, save_mean, save_var, at::empty({0}, input.options().dtype(at::kByte)), kMiopen};
 }
 
-/// Whether a gradient, or a tangent of forward AD, has to follow from the tensor.
-bool is_differentiated(const at::Tensor& tensor) {
-  const c10::AutogradMetaInterface* meta = tensor.unsafeGetTensorImpl()->autograd_meta();
-  return meta != nullptr &&
-         ((meta->requires_grad() && at::GradMode::is_enabled()) || tensor._fw_grad(/*level=*/0).defined());
-}
-bool is_differentiated(const MaybeTensor& tensor) { return tensor && is_differentiated(*tensor); }
-
-/// PyTorch's composite keeps one of three results. Autograd needs the others; where it records nothing, they are never
-/// made flagos' own.
-at::Tensor layer_norm(const at::Tensor& input, c10::SymIntArrayRef shape, const MaybeTensor& weight,
-                      const MaybeTensor& bias, double eps, bool vendor_library) {
-  if (is_differentiated(input) || is_differentiated(weight) || is_differentiated(bias)) {
-    return at::native::layer_norm_symint(input, shape, weight, bias, eps, vendor_library);
-  }
-  const at::AutoDispatchBelowADInplaceOrView below_autograd;
-  const FirstResultOnly first_only(input);
-  return std::get<0>(at::_ops::native_layer_norm::call(input, shape, weight, bias, eps));
+/// PyTorch's composite makes CUDA's operands contiguous, the only format that CUDA's kernel has, but leaves those of
+/// PrivateUse1 in channels last, as the CPU's.
+GroupNorm native_group_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias, c10::SymInt n,
+                            c10::SymInt channels, c10::SymInt rest, int64_t groups, double eps) {
+  const at::Tensor dense = input.contiguous();
+  return Unboxed<at::_ops::native_group_norm>::run(dense, weight, bias, std::move(n), std::move(channels),
+                                                   std::move(rest), groups, eps);
 }
 
-/// PyTorch's composite takes CUDA's operands to the contiguous format, the only one that CUDA's kernels have, but
-/// leaves those of PrivateUse1 in channels last, as the CPU's.
-at::Tensor group_norm(const at::Tensor& input, int64_t groups, const MaybeTensor& weight, const MaybeTensor& bias,
-                      double eps, bool vendor_library) {
-  return at::native::group_norm(input.contiguous(), groups, weight, bias, eps, vendor_library);
-}
-
-void register_norms(torch::Library& library) {
+TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) {
   library.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
-  library.impl("layer_norm", TORCH_FN(layer_norm));
-  library.impl("group_norm", TORCH_FN(group_norm));
 }
 
-TORCH_LIBRARY_IMPL(aten, AutogradPrivateUse1, library) { register_norms(library); }
-
-TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) { register_norms(library); }
+TORCH_LIBRARY_IMPL(aten, PrivateUse1, library) {
+  library.impl("native_group_norm", TORCH_FN(native_group_norm));
+  library.impl("_batch_norm_impl_index", TORCH_FN(batch_norm_impl_index));
+}
 
 }  // namespace
 

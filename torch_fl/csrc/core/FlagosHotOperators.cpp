@@ -43,7 +43,7 @@ using Maker = c10::KernelFunction (*)();
   HOT(var_mean_correction) HOT(var_correction) HOT(sort) HOT(_local_scalar_dense)                                      \
   /* softmax, norms, losses */                                                                                         \
   HOT(_softmax) HOT(_softmax_out) HOT(_softmax_backward_data) HOT(_log_softmax) HOT(_log_softmax_backward_data)        \
-  HOT(native_layer_norm) HOT(native_layer_norm_backward) HOT(native_group_norm) HOT(native_group_norm_backward)        \
+  HOT(native_layer_norm) HOT(native_layer_norm_backward) HOT(native_group_norm_backward)                               \
   HOT(native_dropout) HOT(native_dropout_backward) HOT(nll_loss_forward) HOT(nll_loss_backward) HOT(mse_loss)          \
   HOT(mse_loss_backward) HOT(binary_cross_entropy_with_logits) HOT(_scaled_dot_product_flash_attention)                \
   HOT(_scaled_dot_product_efficient_attention) HOT(_scaled_dot_product_efficient_attention_backward)                   \

@@ -4,7 +4,7 @@
 #define FLAGOS_API __attribute__((visibility("default")))
 
 /// For the few functions that every operator call goes through: they lie side by side in the library, so that they do
-/// not take each other's places in the processor's cache of code, and are loaded ahead.
+/// not take each other's places in the processor's cache of code.
 #define FLAGOS_HOT __attribute__((hot))
 
 /// The same, and what they call is compiled into them. GCC leaves PyTorch's small functions outside, each in memory

@@ -51,6 +51,7 @@ inline c10::DataPtr facade_pointer(c10::intrusive_ptr<c10::StorageImpl> vendor, 
 class Facade final : public c10::StorageImpl {
  public:
   using c10::StorageImpl::StorageImpl;
+  /// Defined elsewhere, so that FLAGOS_HOT can place it.
   FLAGOS_HOT ~Facade() override;
   static void* operator new(size_t bytes);
   static void operator delete(void* memory) noexcept;

@@ -3,7 +3,6 @@
 #include <ATen/core/boxing/KernelFunction.h>
 #include <ATen/ops/_foreach_copy_ops.h>
 #include <ATen/ops/copy_ops.h>
-#include <ATen/ops/native_layer_norm_ops.h>
 
 #include <array>
 #include <cstddef>
@@ -16,7 +15,6 @@
 
 #include "core/FlagosBoxed.h"
 #include "core/FlagosErrors.h"
-#include "core/FlagosFirstResult.h"
 #include "core/FlagosLender.h"
 
 namespace flagos {
@@ -106,10 +104,6 @@ template <typename Op>
 constexpr Access kElements =
     std::string_view(Op::schema_str).find("!)[]") == std::string_view::npos ? Access::Read : Access::Write;
 
-/// Operators of which a composite may want the first result only.
-template <typename Op>
-constexpr bool kMayWantFirst = std::is_same_v<Op, at::_ops::native_layer_norm>;
-
 /// Unboxed<at::_ops::X>::run is a flagos kernel of the operator X. It does what run_on_vendor() does, compiled for the
 /// types of this operator's arguments: nothing is packed into IValues, and no type is looked at when it runs. Over the
 /// vendor's own call it costs one TensorImpl for each operand, and one StorageImpl for each new result.
@@ -127,7 +121,6 @@ struct Unboxed<Op, Result(Arguments...)> final {
     Room room((Argument<Arguments>::places(arguments) + ... + 0));
     Lender lender(room.aliases(), room.origins(), kMayMix<Op>, kElements<Op>);
     ensure_vendor_ready();
-    const bool first_only = wants_first(arguments...);
     const auto call = [&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
       return with_own_words([&]() C10_ALWAYS_INLINE_ATTRIBUTE -> decltype(auto) {
         return Op::redispatch(kVendorKeys, Argument<Arguments>::lend(lender, std::forward<Arguments>(arguments))...);
@@ -139,12 +132,6 @@ struct Unboxed<Op, Result(Arguments...)> final {
       } else {
         static_assert(!std::is_reference_v<Result>, "such an operator returns what it was given");
         Result result = call();
-        if constexpr (kMayWantFirst<Op>) {
-          if (first_only) {
-            take_results(lender, std::get<0>(result));
-            return result;
-          }
-        }
         take_results(lender, result);
         return result;
       }
@@ -161,15 +148,6 @@ struct Unboxed<Op, Result(Arguments...)> final {
   }
 
  private:
-  template <typename First, typename... Rest>
-  static bool wants_first(const First& first, const Rest&... /*rest*/) {
-    if constexpr (kMayWantFirst<Op>) {
-      return FirstResultOnly::is_wanted_of(first);
-    } else {
-      return false;
-    }
-  }
-
   template <typename T, typename Value>
   static void follow(Lender& lender, const Value& value, bool geometry) {
     if constexpr (Argument<T>::kWritten) {
