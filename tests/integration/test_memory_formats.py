@@ -6,11 +6,13 @@ refuse.
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from torch.nn import functional
 
-pytestmark = pytest.mark.device
+pytestmark = [pytest.mark.device, pytest.mark.usefixtures("full_precision")]
 
 IMAGE = (2, 4, 6, 6)
 VOLUME = (2, 4, 4, 6, 6)
@@ -88,8 +90,8 @@ CASES = [
 @pytest.fixture
 def channels_last(integers):
     def make(shape):
-        # No two neighbours are equal: which of them is the largest is the same everywhere.
-        values = integers(*shape) + torch.linspace(0, 0.5, integers(*shape).numel()).reshape(shape)
+        # No two are equal: which of them is the largest is the same everywhere.
+        values = integers(*shape) + torch.linspace(0, 0.5, math.prod(shape)).reshape(shape)
         return values.contiguous(memory_format=FORMATS[len(shape)])
 
     return make

@@ -60,14 +60,20 @@ def channels_last(sample: SampleInput) -> SampleInput | None:
 
     def changed(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            wanted = formats.get(value.dim()) if value.layout is torch.strided else None
-            return value if wanted is None else value.contiguous(memory_format=wanted)
+            return value.contiguous(memory_format=formats[value.dim()]) if value.dim() in formats else value
         return type(value)(map(changed, value)) if type(value) in (list, tuple) else value
 
     if not any(tensor.dim() in formats for tensor in tensors_of(sample)):
         return None
     kwargs = {key: changed(value) for key, value in sample.kwargs.items()}
-    return SampleInput(changed(sample.input), args=changed(sample.args), kwargs=kwargs)
+    return SampleInput(
+        changed(sample.input),
+        args=changed(sample.args),
+        kwargs=kwargs,
+        output_process_fn_grad=sample.output_process_fn_grad,
+        broadcasts_input=sample.broadcasts_input,
+        name=sample.name,
+    )
 
 
 class Mover:

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 STATISTICS = frozenset(
     ["_batch_norm_with_update", "_native_batch_norm_legit", "native_batch_norm", "native_layer_norm"]
 )
+# Without dropout, what follows the output and its logarithms, a generator's state, is left as it lies in memory.
+ATTENTION = frozenset(f"torch.ops.aten._{kind}_attention_forward" for kind in ("flash", "efficient"))
 
 
 def _dimension(sample: SampleInput, position: int) -> int:
