@@ -75,7 +75,9 @@ BatchNorm batch_norm_impl_index(const at::Tensor& input, const MaybeTensor& weig
 /// PrivateUse1 in channels last, as the CPU's.
 GroupNorm native_group_norm(const at::Tensor& input, const MaybeTensor& weight, const MaybeTensor& bias, c10::SymInt n,
                             c10::SymInt channels, c10::SymInt rest, int64_t groups, double eps) {
-  const at::Tensor dense = input.contiguous();
+  // Other strides than the composite's are the vendor's to refuse.
+  const bool formatted = input.is_contiguous(input.suggest_memory_format());
+  const at::Tensor dense = formatted ? input.contiguous() : input;
   return Unboxed<at::_ops::native_group_norm>::run(dense, weight, bias, std::move(n), std::move(channels),
                                                    std::move(rest), groups, eps);
 }
