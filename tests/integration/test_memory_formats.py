@@ -10,13 +10,13 @@ import math
 
 import pytest
 import torch
+from sweeps.samples import CHANNELS_LAST
 from torch.nn import functional
 
 pytestmark = [pytest.mark.device, pytest.mark.usefixtures("full_precision")]
 
 IMAGE = (2, 4, 6, 6)
 VOLUME = (2, 4, 4, 6, 6)
-FORMATS = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 ANY = {
     "group_norm": lambda x: functional.group_norm(x, 2),
@@ -92,7 +92,7 @@ def channels_last(integers):
     def make(shape):
         # No two are equal: which of them is the largest is the same everywhere.
         values = integers(*shape) + torch.linspace(0, 0.5, math.prod(shape)).reshape(shape)
-        return values.contiguous(memory_format=FORMATS[len(shape)])
+        return values.contiguous(memory_format=CHANNELS_LAST[len(shape)])
 
     return make
 
@@ -104,7 +104,7 @@ def _tensors(value):
 @pytest.mark.parametrize(("function", "shape"), CASES)
 def test_results_must_have_the_vendors_format(to_device, channels_last, function, shape):
     operand = to_device(channels_last(shape))
-    assert operand.is_contiguous(memory_format=FORMATS[len(shape)])
+    assert operand.is_contiguous(memory_format=CHANNELS_LAST[len(shape)])
     with torch.no_grad():
         theirs = _tensors(function(torch.flagos.to_vendor(operand)))
         ours = _tensors(function(operand))

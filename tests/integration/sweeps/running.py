@@ -125,9 +125,9 @@ class Sides:
     device: torch.device
     software: bool
 
-    def moved(self, case: Case, sample: SampleInput) -> SampleInput:
-        """Return a copy of a sample on the device, but for arguments that belong on the host."""
-        moved = Mover(self.device).sample(sample)
+    def moved(self, case: Case, sample: SampleInput, *, by: type[Mover] = Mover) -> SampleInput:
+        """Return a copy of a sample on the device, or where `by` puts it, but for arguments that belong on the host."""
+        moved = by(self.device).sample(sample)
         if case.op.name in HOST_ARGUMENTS:
             moved.args, moved.kwargs = sample.args, sample.kwargs
         return moved

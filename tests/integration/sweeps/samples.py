@@ -21,6 +21,8 @@ TAKEN = 6
 LARGEST = 200_000
 # Beside the CPU, where the samples are made, the databases name cuda:0 of a machine that has one.
 DEVICE_NAME = re.compile(r"cpu|cuda(:\d+)?")
+# By the number of dimensions.
+CHANNELS_LAST = {4: torch.channels_last, 5: torch.channels_last_3d}
 
 
 def tensors_in(value: Any) -> Iterator[torch.Tensor]:
@@ -56,14 +58,13 @@ def samples_of(case: Case, *, count: int = TAKEN, requires_grad: bool = False) -
 
 def channels_last(sample: SampleInput) -> SampleInput | None:
     """Return a sample with its images and volumes in channels-last format; None if it has none."""
-    formats = {4: torch.channels_last, 5: torch.channels_last_3d}
 
     def changed(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return value.contiguous(memory_format=formats[value.dim()]) if value.dim() in formats else value
+            return value.contiguous(memory_format=CHANNELS_LAST[value.dim()]) if value.dim() in CHANNELS_LAST else value
         return type(value)(map(changed, value)) if type(value) in (list, tuple) else value
 
-    if not any(tensor.dim() in formats for tensor in tensors_of(sample)):
+    if not any(tensor.dim() in CHANNELS_LAST for tensor in tensors_of(sample)):
         return None
     kwargs = {key: changed(value) for key, value in sample.kwargs.items()}
     return SampleInput(

@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 
-from sweeps.cases import HOST_ARGUMENTS
 from sweeps.compare import comparable, is_random, tolerance_of
 from sweeps.running import attempt, call
 from sweeps.samples import VendorMover, channels_last, samples_of, tensors_in, tensors_of
@@ -32,13 +31,6 @@ def _result(case, sample):
         return call(case.op, sample)
 
 
-def _on_vendor(case, sample, device):
-    moved = VendorMover(device).sample(sample)
-    if case.op.name in HOST_ARGUMENTS:
-        moved.args, moved.kwargs = sample.args, sample.kwargs
-    return moved
-
-
 def _is_dense(sample):
     """Whether the vendor can be given the sample's tensors, of which there must be one to tell the device by."""
     tensors = tensors_of(sample)
@@ -46,14 +38,14 @@ def _is_dense(sample):
 
 
 @sweep("strides")
-def test_result_must_lie_in_memory_as_the_vendors_own(case, sides, device):
+def test_result_must_lie_in_memory_as_the_vendors_own(case, sides):
     limits = tolerance_of(case, software=sides.software)
     plain = [sample for sample in samples_of(case) if _is_dense(sample)]
     compared, refusal = 0, None
     # What the vendor lacks runs on the CPU; beside a software device, PyTorch's Python part asserts that there is CUDA.
     own_reason = AssertionError if sides.software else NotImplementedError
     for sample in (*plain, *filter(None, map(channels_last, plain))):
-        theirs = attempt(partial(_result, case, _on_vendor(case, sample, device)))
+        theirs = attempt(partial(_result, case, sides.moved(case, sample, by=VendorMover)))
         if theirs.error is not None:
             refusal = theirs.error
             if not isinstance(refusal, own_reason):
